@@ -145,6 +145,10 @@ generate manifests: ## Regenerate everything that is derived from the types in p
 new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND, GROUP, VERSION, PLURAL, SHORT, EXTERNAL=yes; see CONTRIBUTING.md)
 	@source hack/lib.sh && go run ./hack/new-kind
 
+.PHONY: explore
+explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
+	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-300000}" GOGC=400 go test -count=1 -timeout 60m -run '^TestExplore$$' -v .
+
 .PHONY: build
 build: ## Build bin/sample-controller
 	@source hack/lib.sh && build_static bin/sample-controller

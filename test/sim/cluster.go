@@ -24,16 +24,10 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // Namespace is the namespace of all objects in the simulated cluster.
@@ -57,9 +51,9 @@ type watchEvent struct {
 
 // table is one resource.
 type table struct {
-	group   schema.GroupResource
-	present map[string]Object
-	events  []*watchEvent
+	*objects
+
+	events []*watchEvent
 	// lag is the latency of watch events. It differs from table to table, so that the
 	// order of events is the same in each run.
 	lag time.Duration
@@ -69,32 +63,27 @@ type table struct {
 	watcher   *watcher
 }
 
-// simCluster is an API server in memory behind the fake clientsets, with the controllers that
-// run in it and the process under test. The fakes of client-go have no resource versions,
+// simCluster is a Store behind the fake clientsets, with the process under test. The fakes of client-go have no resource versions,
 // preconditions, generations, finalizers or lagging caches, and the controller relies on
 // all of those. All objects share one counter of versions, as in etcd.
 type simCluster struct {
+	*Store
+
 	sequence      Sequence
 	newController NewController
 	// clock is the fake clock of the synctest bubble.
 	clock clock.Clock
 
-	mu          sync.Mutex
-	version     int64
-	uids        int
-	foos        *table
-	deployments *table
-	// podImages are the images of the running Pods, by Deployment.
-	podImages                     map[types.UID]string
+	mu                            sync.Mutex
+	foos, deployments             *table
 	collectionIsDue, rolloutIsDue bool
 	process                       *process
 	restarts                      sync.WaitGroup
 	// failures are those of the next requests.
 	failures []Failure
 	later    []laterOp
-	// faultsEnded says that autoscalers are gone. rewrites says that the policy of Rewrite is
-	// in force.
-	faultsEnded, rewrites bool
+	// faultsEnded says that autoscalers are gone.
+	faultsEnded bool
 	// requests and events count those of the controller.
 	requests, events int
 	invariants       *invariants
@@ -124,12 +113,10 @@ func newCluster(sequence Sequence, newController NewController) *simCluster {
 		sequence:      sequence,
 		newController: newController,
 		clock:         clock.RealClock{},
-		version:       firstVersion,
-		foos:          &table{group: schema.GroupResource{Group: v1alpha1.GroupName, Resource: Foos}, present: map[string]Object{}, lag: foosLag},
-		deployments: &table{group: schema.GroupResource{Group: appsv1.GroupName, Resource: Deployments},
-			present: map[string]Object{}, lag: deploymentsLag},
-		podImages: map[types.UID]string{},
 	}
+	c.Store = NewStore(func() metav1.Time { return metav1.Now().Rfc3339Copy() }, c.announce)
+	c.logf = c.note
+	c.foos, c.deployments = &table{objects: c.Store.foos, lag: foosLag}, &table{objects: c.Store.deployments, lag: deploymentsLag}
 	c.begun = c.clock.Now()
 	c.invariants = newInvariants(c)
 	return c
@@ -142,131 +129,23 @@ func (c *simCluster) table(resource string) *table {
 	return c.deployments
 }
 
-func (c *simCluster) foo(name string) *v1alpha1.Foo {
-	foo, _ := c.foos.present[name].(*v1alpha1.Foo)
-	return foo
-}
-
-func (c *simCluster) deployment(name string) *appsv1.Deployment {
-	deployment, _ := c.deployments.present[name].(*appsv1.Deployment)
-	return deployment
-}
-
-// state returns the present state. The caller must not change the objects.
-func (c *simCluster) state() State {
-	s := State{Foos: map[string]*v1alpha1.Foo{}, Deployments: map[string]*appsv1.Deployment{}}
-	for name := range c.foos.present {
-		s.Foos[name] = c.foo(name)
-	}
-	for name := range c.deployments.present {
-		s.Deployments[name] = c.deployment(name)
-	}
-	return s
-}
-
-// names returns the names of all present objects, sorted.
-func (t *table) names() []string {
-	return slices.Sorted(maps.Keys(t.present))
-}
-
-// logf adds a line to the trace.
-func (c *simCluster) logf(format string, args ...any) {
+// note adds a line to the trace.
+func (c *simCluster) note(format string, args ...any) {
 	if len(c.trace) < maxTrace {
 		c.trace = append(c.trace, fmt.Sprintf("%10.4f  ", c.clock.Since(c.begun).Seconds())+fmt.Sprintf(format, args...))
 	}
 }
 
-// store gives the object a new version, keeps a copy, and schedules the watch event. The
-// caller holds the lock, here and below.
-func (c *simCluster) store(t *table, kind watch.EventType, object Object) {
-	c.version++
-	object.SetResourceVersion(strconv.FormatInt(c.version, 10))
-	if kind == watch.Deleted {
-		delete(t.present, object.GetName())
-	} else {
-		t.present[object.GetName()] = copyOf(object)
-	}
-	t.events = append(t.events, &watchEvent{version: c.version, kind: kind, object: copyOf(object), at: c.clock.Now()})
+// announce schedules the watch event. The caller holds the lock.
+func (c *simCluster) announce(resource string, event Event) {
+	t := c.table(resource)
+	t.events = append(t.events, &watchEvent{version: c.version, kind: event.Type, object: event.Object, at: c.clock.Now()})
 	time.AfterFunc(t.lag, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.deliver(t)
 	})
 	c.wakeControllers()
-}
-
-func copyOf[T Object](object T) T {
-	return object.DeepCopyObject().(T)
-}
-
-// create stores a new object.
-func (c *simCluster) create(t *table, object Object) error {
-	if t.present[object.GetName()] != nil {
-		return apierrors.NewAlreadyExists(t.group, object.GetName())
-	}
-	c.uids++
-	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", c.uids, object.GetName())))
-	object.SetNamespace(Namespace)
-	object.SetGeneration(1)
-	object.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
-	c.store(t, watch.Added, object)
-	return nil
-}
-
-// replace stores a new version of a present object. A change of the spec increments the
-// generation; without any change there is no new version.
-func (c *simCluster) replace(t *table, object Object) {
-	old := t.present[object.GetName()]
-	if sameObject(old, object) {
-		return
-	}
-	if !sameSpec(old, object) {
-		object.SetGeneration(old.GetGeneration() + 1)
-	}
-	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
-		c.store(t, watch.Deleted, object)
-		return
-	}
-	c.store(t, watch.Modified, object)
-}
-
-// remove deletes an object, or sets its deletion timestamp if it has finalizers.
-func (c *simCluster) remove(t *table, name string, options metav1.DeleteOptions) error {
-	old := t.present[name]
-	if old == nil {
-		return apierrors.NewNotFound(t.group, name)
-	}
-	if conditions := options.Preconditions; conditions != nil {
-		if conditions.UID != nil && *conditions.UID != old.GetUID() || conditions.ResourceVersion != nil && *conditions.ResourceVersion != old.GetResourceVersion() {
-			return apierrors.NewConflict(t.group, name, fmt.Errorf("the preconditions are not met"))
-		}
-	}
-	object := copyOf(old)
-	finalizers := slices.DeleteFunc(object.GetFinalizers(), func(f string) bool {
-		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
-	})
-	if options.PropagationPolicy != nil {
-		switch *options.PropagationPolicy {
-		case metav1.DeletePropagationForeground:
-			finalizers = append(finalizers, metav1.FinalizerDeleteDependents)
-		case metav1.DeletePropagationOrphan:
-			finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
-		}
-	}
-	object.SetFinalizers(finalizers)
-	if len(finalizers) == 0 {
-		c.store(t, watch.Deleted, object)
-		return nil
-	}
-	if object.GetDeletionTimestamp() == nil {
-		now := metav1.Now().Rfc3339Copy()
-		object.SetDeletionTimestamp(&now)
-		object.SetGeneration(object.GetGeneration() + 1)
-	}
-	if !sameObject(old, object) {
-		c.store(t, watch.Modified, object)
-	}
-	return nil
 }
 
 // watcher implements watch.Interface.

@@ -53,29 +53,26 @@ func (c *simCluster) wakeControllers() {
 }
 
 // collect is one pass of the garbage collector.
-func (c *simCluster) collect() {
-	for _, name := range c.foos.names() {
-		if foo := c.foo(name); foo.DeletionTimestamp != nil {
-			c.finishFoo(foo)
-		}
+func (s *Store) collect() {
+	for _, name := range s.foos.names() {
+		s.finishFoo(s.foo(name))
 	}
-	for _, name := range c.deployments.names() {
-		deployment := c.deployment(name)
-		if deployment.DeletionTimestamp != nil {
-			// There are no ReplicaSets to wait for.
-			c.dropFinalizer(c.deployments, deployment, metav1.FinalizerDeleteDependents)
-			c.dropFinalizer(c.deployments, c.deployment(name), metav1.FinalizerOrphanDependents)
-			continue
-		}
-		c.collectDeployment(deployment)
+	for _, name := range s.deployments.names() {
+		s.collectDeployment(s.deployment(name))
 	}
 }
 
 // collectDeployment deletes a Deployment if all its owners are gone, otherwise it removes
-// the references to those that are.
-func (c *simCluster) collectDeployment(deployment *appsv1.Deployment) {
+// the references to those that are. It ends the deletion of a terminating one.
+func (s *Store) collectDeployment(deployment *appsv1.Deployment) {
+	if deployment.DeletionTimestamp != nil {
+		// There are no ReplicaSets to wait for.
+		s.dropFinalizer(s.deployments, deployment, metav1.FinalizerDeleteDependents)
+		s.dropFinalizer(s.deployments, s.deployment(deployment.Name), metav1.FinalizerOrphanDependents)
+		return
+	}
 	gone := func(ref metav1.OwnerReference) bool {
-		foo := c.foo(ref.Name)
+		foo := s.foo(ref.Name)
 		return foo == nil || foo.UID != ref.UID
 	}
 	switch {
@@ -83,45 +80,48 @@ func (c *simCluster) collectDeployment(deployment *appsv1.Deployment) {
 	case slices.ContainsFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return !gone(ref) }):
 		after := copyOf(deployment)
 		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, gone)
-		c.replace(c.deployments, after)
+		s.replace(s.deployments, after)
 	default:
-		c.logf("the garbage collector deletes Deployment %s", deployment.Name)
-		c.mustRemove(deployment)
+		s.logf("the garbage collector deletes Deployment %s", deployment.Name)
+		s.mustRemove(deployment)
 	}
 }
 
 // finishFoo orphans or deletes the dependents of a Foo that is being deleted, as its
 // finalizers ask for, and then removes the finalizers.
-func (c *simCluster) finishFoo(foo *v1alpha1.Foo) {
+func (s *Store) finishFoo(foo *v1alpha1.Foo) {
+	if foo.DeletionTimestamp == nil {
+		return
+	}
 	blocked := false
-	for _, name := range c.deployments.names() {
-		deployment := c.deployment(name)
+	for _, name := range s.deployments.names() {
+		deployment := s.deployment(name)
 		index := slices.IndexFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })
 		switch {
 		case index < 0:
 		case slices.Contains(foo.Finalizers, metav1.FinalizerOrphanDependents):
 			after := copyOf(deployment)
 			after.OwnerReferences = slices.Delete(after.OwnerReferences, index, index+1)
-			c.replace(c.deployments, after)
+			s.replace(s.deployments, after)
 		case slices.Contains(foo.Finalizers, metav1.FinalizerDeleteDependents) && ptr.Deref(deployment.OwnerReferences[index].BlockOwnerDeletion, false):
 			if deployment.DeletionTimestamp == nil {
-				c.logf("the garbage collector deletes Deployment %s", name)
-				c.mustRemove(deployment)
+				s.logf("the garbage collector deletes Deployment %s", name)
+				s.mustRemove(deployment)
 			}
-			blocked = blocked || c.deployment(name) != nil
+			blocked = blocked || s.deployment(name) != nil
 		}
 	}
 	if !blocked {
-		c.dropFinalizer(c.foos, foo, metav1.FinalizerDeleteDependents)
-		if foo = c.foo(foo.Name); foo != nil {
-			c.dropFinalizer(c.foos, foo, metav1.FinalizerOrphanDependents)
+		s.dropFinalizer(s.foos, foo, metav1.FinalizerDeleteDependents)
+		if foo = s.foo(foo.Name); foo != nil {
+			s.dropFinalizer(s.foos, foo, metav1.FinalizerOrphanDependents)
 		}
 	}
 }
 
 // mustRemove deletes a Deployment for the garbage collector.
-func (c *simCluster) mustRemove(deployment *appsv1.Deployment) {
-	if err := c.remove(c.deployments, deployment.Name, metav1.DeleteOptions{
+func (s *Store) mustRemove(deployment *appsv1.Deployment) {
+	if err := s.remove(s.deployments, deployment.Name, metav1.DeleteOptions{
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 		Preconditions:     &metav1.Preconditions{UID: ptr.To(deployment.UID)},
 	}); err != nil {
@@ -130,44 +130,47 @@ func (c *simCluster) mustRemove(deployment *appsv1.Deployment) {
 }
 
 // dropFinalizer removes a finalizer. Without the last one the object is deleted.
-func (c *simCluster) dropFinalizer(t *table, object Object, finalizer string) {
+func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
 	if object == (*appsv1.Deployment)(nil) || !slices.Contains(object.GetFinalizers(), finalizer) {
 		return
 	}
 	after := copyOf(object)
 	after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), func(f string) bool { return f == finalizer }))
-	c.replace(t, after)
+	s.replace(o, after)
 }
 
 // rollOut is one step of each rollout: the Deployment controller first writes the
 // observedGeneration, and in the next step the replicas.
-func (c *simCluster) rollOut() {
-	for _, name := range c.deployments.names() {
-		deployment := c.deployment(name)
-		if deployment.DeletionTimestamp != nil {
-			continue
-		}
-		after := copyOf(deployment)
-		if deployment.Status.ObservedGeneration < deployment.Generation {
-			after.Status.ObservedGeneration = deployment.Generation
-			if imagesOf(deployment) != c.podImages[deployment.UID] {
-				after.Status.UpdatedReplicas = 0
-			}
-		} else {
-			after.Status = c.rolledOut(deployment)
-			after.Status.ObservedGeneration = deployment.Generation
-		}
-		c.replace(c.deployments, after)
+func (s *Store) rollOut() {
+	for _, name := range s.deployments.names() {
+		s.rollOutOne(s.deployment(name))
 	}
+}
+
+func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
+	if deployment.DeletionTimestamp != nil {
+		return
+	}
+	after := copyOf(deployment)
+	if deployment.Status.ObservedGeneration < deployment.Generation {
+		after.Status.ObservedGeneration = deployment.Generation
+		if imagesOf(deployment) != s.podImages[deployment.UID] {
+			after.Status.UpdatedReplicas = 0
+		}
+	} else {
+		after.Status = s.rolledOut(deployment)
+		after.Status.ObservedGeneration = deployment.Generation
+	}
+	s.replace(s.deployments, after)
 }
 
 // rolledOut returns the status of a rollout that cannot proceed any further. While it is
 // paused the Deployment controller scales old Pods and does not replace them. Pods of the
 // StalledImage never become available: a rolling update keeps the old Pods then, the strategy
 // Recreate has deleted them before.
-func (c *simCluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStatus {
+func (s *Store) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStatus {
 	images, replicas := imagesOf(deployment), ptr.Deref(deployment.Spec.Replicas, 1)
-	old, running := c.podImages[deployment.UID]
+	old, running := s.podImages[deployment.UID]
 	switch {
 	case deployment.Spec.Paused && !running:
 		return appsv1.DeploymentStatus{}
@@ -176,7 +179,7 @@ func (c *simCluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentS
 	case running && old != images && availableOf(images, replicas) < replicas && deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType:
 		return stalled(statusOf(replicas+1, 1, availableOf(old, replicas)))
 	}
-	c.podImages[deployment.UID] = images
+	s.podImages[deployment.UID] = images
 	if available := availableOf(images, replicas); available < replicas {
 		return stalled(statusOf(replicas, replicas, available))
 	}

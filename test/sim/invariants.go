@@ -24,6 +24,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,6 +59,26 @@ func (inv *invariants) violated(format string, args ...any) {
 	violation := fmt.Sprintf(format, args...)
 	inv.cluster.logf("!! %s", violation)
 	inv.violations = append(inv.violations, violation)
+}
+
+// check checks the answer to a request about an object.
+func (inv *invariants) check(r *Request, before, after Object, err error) {
+	deployment, _ := before.(*appsv1.Deployment)
+	switch {
+	case apierrors.IsMethodNotSupported(err):
+		inv.violated("S1: the controller has no reason for the request %s", r)
+	case r.Verb == "get":
+		inv.noteRead(inv.cluster.table(r.Resource), r.Name)
+	case err != nil:
+	case r.Verb == "create":
+		inv.checkCreate(after.(*appsv1.Deployment))
+	case r.Verb == "delete":
+		inv.checkDelete(deployment, r.Options)
+	case r.Subresource == "status":
+		inv.checkStatus(before.(*v1alpha1.Foo), after.(*v1alpha1.Foo))
+	default:
+		inv.checkPatch(deployment, after.(*appsv1.Deployment))
+	}
 }
 
 func (inv *invariants) now() time.Time { return inv.cluster.clock.Now() }
@@ -142,7 +163,7 @@ func (inv *invariants) checkRecreate(deployment *appsv1.Deployment) {
 	}
 	for _, name := range inv.cluster.deployments.names() {
 		former := inv.cluster.deployment(name)
-		if name == deployment.Name || former.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || former.Status.Replicas == 0 || !writtenByController(former) {
+		if name == deployment.Name || former.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || former.Status.Replicas == 0 || !WrittenByController(former) {
 			continue
 		}
 		if ref := Owner(former); ref != nil && ref.UID == Owner(deployment).UID && inv.known(inv.cluster.deployments.lastChange(name)) {
@@ -242,7 +263,7 @@ func (inv *invariants) checkDelete(before *appsv1.Deployment, options metav1.Del
 		inv.violated("S1: Deployment %s was deleted, which no Foo controls", before.Name)
 		return
 	}
-	if !writtenByController(before) {
+	if !WrittenByController(before) {
 		inv.violated("rule 8: Deployment %s was deleted, which a user made", before.Name)
 	}
 	if before.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && ptr.Deref(options.PropagationPolicy, "") != metav1.DeletePropagationForeground {

@@ -55,6 +55,9 @@ const (
 	// Rewrite begins to change the registry of all images that are written, as a
 	// MutatingAdmissionPolicy does, until the end of the sequence and beyond.
 	Rewrite Verb = "let a policy rewrite images"
+	// Refuse begins to refuse every write to a Deployment, as a ValidatingAdmissionPolicy does; with a
+	// Count of 0 it ends that.
+	Refuse Verb = "let a policy refuse writes"
 )
 
 // Faults.

@@ -122,7 +122,7 @@ func Run(sequence Sequence, newController NewController) Result {
 	c.endFaults()
 	c.settle()
 	c.mu.Lock()
-	state := c.state()
+	state := c.State()
 	violations := state.Violations()
 	outcome, contested := state.Outcome()
 	c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *simCluster) settle() {
 	c.restarts.Wait()
 	for began, requests := c.clock.Now(), -1; c.clock.Since(began) < maxSettling; c.clock.Sleep(time.Minute) {
 		c.mu.Lock()
-		settled := c.requests == requests && len(c.state().Violations()) == 0
+		settled := c.requests == requests && len(c.State().Violations()) == 0
 		requests = c.requests
 		c.mu.Unlock()
 		if settled {
@@ -161,7 +161,7 @@ func (c *simCluster) checkIdle() {
 	})
 	// By rule 4 a process learns by a write what a policy makes of the image, and by rule 22 it
 	// reads the Foo live before.
-	c.checkIdleDuring("a restart and resyncs", 2*c.state().rewritten(), func() {
+	c.checkIdleDuring("a restart and resyncs", 2*c.State().rewritten(), func() {
 		c.process.stop()
 		c.start(10 * time.Second)
 		c.clock.Sleep(25 * time.Second)

@@ -17,25 +17,17 @@ limitations under the License.
 package sim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -194,154 +186,25 @@ func errorOf(failure Failure, t *table, name string) error {
 	return nil
 }
 
-// apply applies the request.
+// apply applies the request, and checks the invariants.
 func (c *simCluster) apply(action clienttesting.Action, name string) (Object, error) {
-	t := c.table(action.GetResource().Resource)
+	request := &Request{Verb: action.GetVerb(), Resource: action.GetResource().Resource, Subresource: action.GetSubresource(), Name: name}
+	before := c.of(request.Resource).present[name]
 	switch action := action.(type) {
-	case clienttesting.GetActionImpl:
-		c.invariants.noteRead(t, name)
-		if object := t.present[name]; object != nil {
-			return object, nil
-		}
-		return nil, apierrors.NewNotFound(t.group, name)
 	case clienttesting.CreateActionImpl:
-		deployment, ok := action.GetObject().(*appsv1.Deployment)
-		if !ok {
-			break
-		}
-		object := c.admit(copyOf(deployment))
-		noteManager(object)
-		if err := c.create(t, object); err != nil {
-			return nil, err
-		}
-		c.invariants.checkCreate(object)
-		return object, nil
+		request.Object, _ = action.GetObject().(Object)
 	case clienttesting.PatchActionImpl:
-		if action.GetSubresource() == "status" {
-			return c.patchStatus(t, action)
-		}
-		return c.patch(t, action)
+		request.Patch, request.PatchType = action.GetPatch(), action.GetPatchType()
 	case clienttesting.DeleteActionImpl:
-		before := c.deployment(name)
-		if err := c.remove(t, name, action.GetDeleteOptions()); err != nil {
-			return nil, err
-		}
-		c.invariants.checkDelete(before, action.GetDeleteOptions())
-		return nil, nil
+		request.Options = action.GetDeleteOptions()
 	}
-	c.invariants.violated("S1: the controller has no reason for the request %s %s", action.GetVerb(), action.GetResource().Resource)
-	return nil, apierrors.NewMethodNotSupported(t.group, action.GetVerb())
-}
-
-// patch applies a strategic merge patch to a Deployment. A resourceVersion or uid
-// in it is a precondition.
-func (c *simCluster) patch(t *table, action clienttesting.PatchActionImpl) (Object, error) {
-	before := c.deployment(action.GetName())
-	if t != c.deployments || before == nil {
-		return nil, apierrors.NewNotFound(t.group, action.GetName())
-	}
-	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(action.GetPatch(), &sent); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if sent.ResourceVersion != "" && sent.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(t.group, before.Name, errors.New("the object has been modified"))
-	}
-	after, err := StrategicMerge(before, string(action.GetPatch()))
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	controllers := slices.DeleteFunc(slices.Clone(after.OwnerReferences), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
-	if len(controllers) > 1 || after.UID != before.UID {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, before.Name, nil)
-	}
-	after.Status = before.Status
-	noteManager(c.admit(after))
-	c.replace(t, after)
-	c.invariants.checkPatch(before, after)
-	return after, nil
+	after, err := c.Serve(request)
+	c.invariants.check(request, before, after, err)
+	return after, err
 }
 
 // fieldManager is the field manager of the controller's writes.
 const fieldManager = "sample-controller"
-
-// noteManager records the controller as a writer of the Deployment.
-func noteManager(deployment *appsv1.Deployment) {
-	if !writtenByController(deployment) {
-		deployment.ManagedFields = append(deployment.ManagedFields, metav1.ManagedFieldsEntry{Manager: fieldManager})
-	}
-}
-
-// writtenByController reports whether the controller has ever written the Deployment. The
-// edits of users leave no trace in managed fields here.
-func writtenByController(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
-}
-
-// StrategicMerge returns the Deployment as the API server stores it after a strategic merge
-// patch. It fails where the API server refuses the patch.
-func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deployment, error) {
-	data, err := json.Marshal(deployment)
-	if err != nil {
-		return nil, err
-	}
-	if data, err = strategicpatch.StrategicMergePatch(data, []byte(patch), &appsv1.Deployment{}); err != nil {
-		return nil, err
-	}
-	merged := &appsv1.Deployment{}
-	return merged, json.Unmarshal(data, merged)
-}
-
-// patchStatus applies a JSON merge patch to the status of a Foo, and to nothing else. A
-// resourceVersion in it is a precondition; the API server ignores a uid.
-func (c *simCluster) patchStatus(t *table, action clienttesting.PatchActionImpl) (Object, error) {
-	before := c.foo(action.GetName())
-	switch {
-	case t != c.foos || action.GetPatchType() != types.MergePatchType:
-		c.invariants.violated("S1: the controller may only merge a status into a Foo")
-		return nil, apierrors.NewMethodNotSupported(t.group, action.GetVerb())
-	case before == nil:
-		return nil, apierrors.NewNotFound(t.group, action.GetName())
-	}
-	text, err := json.Marshal(before)
-	if err == nil {
-		text, err = jsonpatch.MergePatch(text, action.GetPatch())
-	}
-	var merged v1alpha1.Foo
-	if err == nil {
-		err = json.Unmarshal(text, &merged)
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if merged.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(t.group, before.Name, errors.New("the object has been modified"))
-	}
-	after := copyOf(before)
-	after.Status = merged.Status
-	c.invariants.checkStatus(before, after)
-	c.replace(t, after)
-	return after, nil
-}
-
-// sameObject compares two objects without their resource versions.
-func sameObject(a, b Object) bool {
-	if a.GetResourceVersion() != b.GetResourceVersion() {
-		b = copyOf(b)
-		b.SetResourceVersion(a.GetResourceVersion())
-	}
-	return equality.Semantic.DeepEqual(a, b)
-}
-
-func sameSpec(a, b Object) bool {
-	switch a := a.(type) {
-	case *v1alpha1.Foo:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*v1alpha1.Foo).Spec)
-	case *appsv1.Deployment:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*appsv1.Deployment).Spec)
-	}
-	panic(fmt.Sprintf("unexpected %T", a))
-}
 
 // imagesOf returns the images of the Pod template.
 func imagesOf(deployment *appsv1.Deployment) string {

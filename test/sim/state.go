@@ -106,7 +106,7 @@ func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployme
 	}
 	seen := map[string]bool{}
 	// Rule 8: a copy that a user made ends the cycle, since its owner does not delete it.
-	for at, owner := foo, s.currentOwner(foo); owner != nil && !seen[owner.Name] && writtenByController(s.Deployments[at.Spec.DeploymentName]); at, owner = owner, s.currentOwner(owner) {
+	for at, owner := foo, s.currentOwner(foo); owner != nil && !seen[owner.Name] && WrittenByController(s.Deployments[at.Spec.DeploymentName]); at, owner = owner, s.currentOwner(owner) {
 		if owner.UID == foo.UID {
 			report("still waits for a name in a cycle of renames")
 			return
@@ -182,7 +182,7 @@ func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string
 	}
 	// A blocked Foo, and one whose new Deployment is not complete, keep their old Deployments.
 	// A Deployment that the controller has never written is a user's copy.
-	if present := s.Deployments[wanted]; writtenByController(deployment) && (present == nil || owns(foo, present) && RolledOut(present)) {
+	if present := s.Deployments[wanted]; WrittenByController(deployment) && (present == nil || owns(foo, present) && RolledOut(present)) {
 		report("is left over: its Foo %s asks for %s", foo.Name, wanted)
 	}
 }

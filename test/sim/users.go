@@ -59,76 +59,78 @@ func (c *simCluster) do(op Op) {
 		if t := c.table(op.Resource); t.watcher != nil {
 			t.watcher.end()
 		}
+	case RollBack:
+		if foo := c.foo(op.Foo); foo != nil {
+			c.rename(op.Foo, c.nameBefore(foo))
+		}
 	default:
 		c.doToFoo(op)
 	}
 }
 
-func (c *simCluster) doToFoo(op Op) {
+func (s *Store) doToFoo(op Op) {
 	if op.Verb == CreateFoo {
 		spec := v1alpha1.FooSpec{}
 		if op.Deployment != "" {
 			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
 		}
-		c.createFoo(op.Foo, spec)
+		s.createFoo(op.Foo, spec)
 		return
 	}
-	foo := c.foo(op.Foo)
+	foo := s.foo(op.Foo)
 	if foo == nil {
 		return
 	}
 	switch op.Verb {
 	case ScaleFoo:
-		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
+		s.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
 	case SetImage:
-		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
+		s.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
 	case Rename:
-		c.rename(op.Foo, op.Deployment)
-	case RollBack:
-		c.rename(op.Foo, c.nameBefore(foo))
+		s.rename(op.Foo, op.Deployment)
 	case Swap:
-		if other := c.foo(op.Other); other != nil {
+		if other := s.foo(op.Other); other != nil {
 			a, b := foo.Spec.DeploymentName, other.Spec.DeploymentName
-			c.rename(op.Foo, b)
-			c.rename(op.Other, a)
+			s.rename(op.Foo, b)
+			s.rename(op.Other, a)
 		}
 	case DeleteFoo:
-		c.must(c.remove(c.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
+		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case RecreateFoo:
-		c.must(c.remove(c.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-		c.createFoo(op.Foo, foo.Spec)
+		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
+		s.createFoo(op.Foo, foo.Spec)
 	case AddCondition:
 		foo = copyOf(foo)
 		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
-			Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: metav1.Now().Rfc3339Copy(),
+			Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: s.now(),
 		})
-		c.replace(c.foos, foo)
+		s.replace(s.foos, foo)
 	}
 }
 
-func (c *simCluster) must(err error) {
+func (s *Store) must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-func (c *simCluster) createFoo(name string, spec v1alpha1.FooSpec) {
-	if c.foo(name) == nil {
-		c.must(c.create(c.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+func (s *Store) createFoo(name string, spec v1alpha1.FooSpec) {
+	if s.foo(name) == nil {
+		s.must(s.create(s.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
 	}
 }
 
-func (c *simCluster) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
-	foo := copyOf(c.foo(name))
+func (s *Store) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
+	foo := copyOf(s.foo(name))
 	// The schema refuses other changes as long as there is no name.
 	if foo.Spec.DeploymentName != "" {
 		change(&foo.Spec)
-		c.replace(c.foos, foo)
+		s.replace(s.foos, foo)
 	}
 }
 
-func (c *simCluster) rename(name, deployment string) {
-	foo := copyOf(c.foo(name))
+func (s *Store) rename(name, deployment string) {
+	foo := copyOf(s.foo(name))
 	if deployment == "" {
 		return
 	}
@@ -136,7 +138,81 @@ func (c *simCluster) rename(name, deployment string) {
 		foo.Spec.Replicas = ptr.To[int32](1)
 	}
 	foo.Spec.DeploymentName = deployment
-	c.replace(c.foos, foo)
+	s.replace(s.foos, foo)
+}
+
+func (s *Store) doToDeployment(op Op) {
+	deployment := s.deployment(op.Deployment)
+	switch {
+	case op.Verb == CreateForeign && deployment == nil:
+		s.must(s.create(s.deployments, s.admit(foreignDeployment(op.Deployment))))
+	case deployment == nil:
+	case op.Verb == CopyDeployment && s.deployment(op.Other) == nil:
+		s.must(s.create(s.deployments, s.admit(copyOfDeployment(deployment, op.Other))))
+	case op.Verb == DeleteDeployment:
+		s.must(s.remove(s.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
+	case op.Verb == EditDeployment:
+		deployment = copyOf(deployment)
+		s.edit(deployment, op)
+		s.replace(s.deployments, s.admit(deployment))
+	}
+}
+
+// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
+func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+	for i := range deployment.Spec.Template.Spec.Containers {
+		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
+			*image = Mirror + *image
+		}
+	}
+	return deployment
+}
+
+func (s *Store) edit(deployment *appsv1.Deployment, op Op) {
+	spec := &deployment.Spec
+	switch op.Edit {
+	case EditReplicas:
+		spec.Replicas = ptr.To(op.Replicas)
+	case EditImage:
+		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
+	case EditUnlabel:
+		delete(deployment.Labels, managedByLabel)
+	case EditOtherFields:
+		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
+		if len(spec.Template.Spec.Containers) == 1 {
+			spec.Template.Spec.Containers = append(spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+		}
+	case EditPause, EditResume:
+		spec.Paused = op.Edit == EditPause
+	case EditRecreate:
+		spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	case EditRelease:
+		deployment.OwnerReferences = nil
+	case EditHandOver:
+		if foo := s.foo(op.Foo); foo != nil {
+			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
+		}
+	case EditAskAdoption:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, v1alpha1.AdoptByAnnotation, op.Foo)
+	case EditLargeAnnotation:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "large", strings.Repeat("x", largeAnnotation))
+	case EditNoController:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].Controller = ptr.To(false)
+		}
+	case EditUnblock:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)
+		}
+	case EditAddFinalizer:
+		// The API server refuses new finalizers on an object that is being deleted.
+		if deployment.DeletionTimestamp == nil && !slices.Contains(deployment.Finalizers, HoldFinalizer) {
+			deployment.Finalizers = append(deployment.Finalizers, HoldFinalizer)
+		}
+	case EditRemoveFinalizer:
+		deployment.Finalizers = slices.DeleteFunc(deployment.Finalizers, func(f string) bool { return f == HoldFinalizer })
+	}
 }
 
 // nameBefore returns the name that the Foo asked for before it asked for its present one, ""
@@ -148,23 +224,6 @@ func (c *simCluster) nameBefore(foo *v1alpha1.Foo) string {
 		}
 	}
 	return ""
-}
-
-func (c *simCluster) doToDeployment(op Op) {
-	deployment := c.deployment(op.Deployment)
-	switch {
-	case op.Verb == CreateForeign && deployment == nil:
-		c.must(c.create(c.deployments, c.admit(foreignDeployment(op.Deployment))))
-	case deployment == nil:
-	case op.Verb == CopyDeployment && c.deployment(op.Other) == nil:
-		c.must(c.create(c.deployments, c.admit(copyOfDeployment(deployment, op.Other))))
-	case op.Verb == DeleteDeployment:
-		c.must(c.remove(c.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
-	case op.Verb == EditDeployment:
-		deployment = copyOf(deployment)
-		c.edit(deployment, op)
-		c.replace(c.deployments, c.admit(deployment))
-	}
 }
 
 // autoscale sets the replicas of the Deployment now and, until the given time, once in each
@@ -179,16 +238,6 @@ func (c *simCluster) autoscale(op Op, until time.Time) {
 		defer c.mu.Unlock()
 		c.autoscale(op, until)
 	})
-}
-
-// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
-func (c *simCluster) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
-	for i := range deployment.Spec.Template.Spec.Containers {
-		if image := &deployment.Spec.Template.Spec.Containers[i].Image; c.rewrites && !strings.HasPrefix(*image, Mirror) {
-			*image = Mirror + *image
-		}
-	}
-	return deployment
 }
 
 // copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
@@ -212,53 +261,6 @@ func foreignDeployment(name string) *appsv1.Deployment {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: "nginx:foreign"}}},
 			},
 		},
-	}
-}
-
-func (c *simCluster) edit(deployment *appsv1.Deployment, op Op) {
-	spec := &deployment.Spec
-	switch op.Edit {
-	case EditReplicas:
-		spec.Replicas = ptr.To(op.Replicas)
-	case EditImage:
-		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
-	case EditUnlabel:
-		delete(deployment.Labels, managedByLabel)
-	case EditOtherFields:
-		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
-		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
-		if len(spec.Template.Spec.Containers) == 1 {
-			spec.Template.Spec.Containers = append(spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
-		}
-	case EditPause, EditResume:
-		spec.Paused = op.Edit == EditPause
-	case EditRecreate:
-		spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
-	case EditRelease:
-		deployment.OwnerReferences = nil
-	case EditHandOver:
-		if foo := c.foo(op.Foo); foo != nil {
-			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
-		}
-	case EditAskAdoption:
-		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, v1alpha1.AdoptByAnnotation, op.Foo)
-	case EditLargeAnnotation:
-		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "large", strings.Repeat("x", largeAnnotation))
-	case EditNoController:
-		for i := range deployment.OwnerReferences {
-			deployment.OwnerReferences[i].Controller = ptr.To(false)
-		}
-	case EditUnblock:
-		for i := range deployment.OwnerReferences {
-			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)
-		}
-	case EditAddFinalizer:
-		// The API server refuses new finalizers on an object that is being deleted.
-		if deployment.DeletionTimestamp == nil && !slices.Contains(deployment.Finalizers, HoldFinalizer) {
-			deployment.Finalizers = append(deployment.Finalizers, HoldFinalizer)
-		}
-	case EditRemoveFinalizer:
-		deployment.Finalizers = slices.DeleteFunc(deployment.Finalizers, func(f string) bool { return f == HoldFinalizer })
 	}
 }
 

@@ -1,0 +1,195 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package explore
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/sim"
+)
+
+// edge is a quiet step: no user, no fault.
+type edge struct {
+	from, to int32
+	// class numbers what acts: of a component in which the same things go on for ever each class must have had its turn.
+	class int8
+	// writes says that the step changed the cluster for the controller.
+	writes bool
+}
+
+// quiet is the graph of the quiet steps, and what is wrong with the states at rest.
+type quiet struct {
+	edges []edge
+	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
+	enabled []uint64
+	wrong   map[int32]string
+	classes map[action]int8
+}
+
+// action is what is done, and to what.
+type action struct {
+	kind     kind
+	at       int
+	resource string
+	key      cache.ObjectName
+}
+
+// class returns the class of a step, -1 if it is not quiet.
+func (e *Explorer) class(step step) int8 {
+	a := action{kind: step.kind}
+	switch {
+	case step.kind > pass || step.kind == pass && step.at > 0 || step.kind == late || step.kind == drop:
+		return -1
+	case step.kind == store || step.kind == handle:
+		a.at = step.at
+	case step.kind == begin || step.kind == collect || step.kind == rollOut:
+		a.resource, a.key = step.resource, step.key
+	}
+	number, ok := e.quiet.classes[a]
+	if !ok {
+		number = int8(len(e.quiet.classes))
+		e.quiet.classes[a] = number
+	}
+	return number
+}
+
+// judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
+func (e *Explorer) judgeRest(s *state) string {
+	wrong := slices.DeleteFunc(s.store.State().Violations(), func(violation string) bool {
+		// A policy refuses what this Foo asks for, as its condition says.
+		return slices.ContainsFunc(s.store.Objects(sim.Foos), func(object sim.Object) bool {
+			foo := object.(*v1alpha1.Foo)
+			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && strings.HasPrefix(violation, "Foo "+foo.Name+" ")
+		})
+	})
+	if len(s.process.timers) == 0 && !slices.Equal(s.process.memory.text, e.idle.text) {
+		wrong = append(wrong, "rule 23: a process at rest remembers something")
+	}
+	return strings.Join(wrong, "; ")
+}
+
+// live judges the quiet graph. A component that no quiet step leaves is where the cluster ends: its states at rest
+// conform to the contract, and nothing is written in it. A component in which the controller writes, and in which
+// each class has its turn or is disabled in some state, goes on for ever.
+func (e *Explorer) live() {
+	out := make([][]edge, len(e.nodes))
+	for _, edge := range e.quiet.edges {
+		out[edge.from] = append(out[edge.from], edge)
+	}
+	for _, component := range components(out) {
+		inside := map[int32]bool{}
+		for _, id := range component {
+			inside[id] = true
+		}
+		leaves, writes, acted := false, int32(-1), uint64(0)
+		for _, id := range component {
+			for _, edge := range out[id] {
+				if !inside[edge.to] {
+					leaves = true
+					continue
+				}
+				acted |= 1 << edge.class
+				if edge.writes {
+					writes = id
+				}
+			}
+		}
+		if writes >= 0 && e.isFair(component, acted) {
+			e.violated(writes, "L1: the controller writes for ever")
+		}
+		if !leaves {
+			for _, id := range component {
+				if wrong, ok := e.quiet.wrong[id]; ok {
+					e.violated(id, "L1: at rest: "+wrong)
+					break
+				}
+			}
+		}
+	}
+}
+
+func (e *Explorer) violated(id int32, what string) {
+	e.Violations = append(e.Violations, Violation{what, e.path(id)})
+}
+
+// isFair reports whether a scheduler that lets everybody act may stay in the component.
+func (e *Explorer) isFair(component []int32, acted uint64) bool {
+	always := ^uint64(0)
+	for _, id := range component {
+		always &= e.quiet.enabled[id]
+	}
+	return always&^acted == 0
+}
+
+// components returns the strongly connected components (Tarjan), without recursion.
+func components(out [][]edge) (all [][]int32) {
+	type frame struct {
+		id   int32
+		next int
+	}
+	index, low := make([]int32, len(out)), make([]int32, len(out))
+	on := make([]bool, len(out))
+	var stack []int32
+	count := int32(0)
+	for root := range out {
+		if index[root] != 0 {
+			continue
+		}
+		frames := []frame{{id: int32(root)}}
+		for len(frames) > 0 {
+			f := &frames[len(frames)-1]
+			if f.next == 0 {
+				count++
+				index[f.id], low[f.id] = count, count
+				stack = append(stack, f.id)
+				on[f.id] = true
+			}
+			if f.next < len(out[f.id]) {
+				to := out[f.id][f.next].to
+				f.next++
+				if index[to] == 0 {
+					frames = append(frames, frame{id: to})
+				} else if on[to] {
+					low[f.id] = min(low[f.id], index[to])
+				}
+				continue
+			}
+			if low[f.id] == index[f.id] {
+				at := slices.Index(stack, f.id)
+				component := slices.Clone(stack[at:])
+				stack = stack[:at]
+				for _, id := range component {
+					on[id] = false
+				}
+				all = append(all, component)
+			}
+			done := f.id
+			frames = frames[:len(frames)-1]
+			if len(frames) > 0 {
+				parent := frames[len(frames)-1].id
+				low[parent] = min(low[parent], low[done])
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,353 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package explore
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/sim"
+)
+
+// process is the controller under test, which takes one step at a time. Its worker runs in a
+// goroutine of its own that waits whenever the explorer goes on: for a key, or for an answer.
+type process struct {
+	worker    *controller.Worker
+	informers []informer
+	memory    *memory
+	clock     *fakeClock
+	queue     *fakeQueue
+
+	// turns has what the worker waits for, keys and answers what it gets.
+	turns   chan *sim.Request
+	keys    chan cache.ObjectName
+	answers chan answer
+	// pending has, by informer, what the handlers have not been told yet.
+	pending [][]notification
+	// present is what a list of the owners answers.
+	present string
+}
+
+type answer struct {
+	object sim.Object
+	err    error
+}
+
+// Env is what the controller under test gets.
+type Env struct {
+	Clock    clock.WithTickerAndDelayedExecution
+	Recorder Recorder
+
+	process *process
+}
+
+// Controller is the controller under test.
+type Controller struct {
+	Worker    *controller.Worker
+	Informers []informer
+	// Memory has pointers to all that the process remembers, Ignored the fields among that which are no
+	// memory, with the reasons.
+	Memory  []any
+	Ignored map[string]string
+	// ReadPresent reads the present version once, as the Worker does when it starts.
+	ReadPresent func(ctx context.Context)
+}
+
+// start starts a process of the controller with empty caches.
+func start(ctx context.Context, build func(context.Context, Env) Controller, at time.Time) *process {
+	p := &process{
+		// The queue that the explorer's replaces has timers.
+		clock: &fakeClock{now: at, WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
+	}
+	ctx = klog.NewContext(ctx, logr.Discard())
+	c := build(ctx, Env{Clock: p.clock, process: p})
+	p.worker, p.informers = c.Worker, c.Informers
+	p.worker.Queue.ShutDown()
+	p.queue = &fakeQueue{process: p, clock: p.clock}
+	p.memory = &memory{roots: c.Memory, ignored: c.Ignored, now: p.clock.Now, identities: map[any]int{}, known: map[Object]*tokens{}}
+	p.takeOver()
+	p.clock.WithTickerAndDelayedExecution = nil
+	go func() { _ = p.worker.Run(ctx) }()
+	<-p.turns
+	return p
+}
+
+// takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step.
+func (p *process) takeOver() {
+	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
+	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
+	field("atStart").SetZero()
+	p.worker.Queue.TypedRateLimitingInterface = p.queue
+}
+
+// sync begins the sync of a key and returns its first request, nil if it ends without one.
+func (p *process) sync(key cache.ObjectName) *sim.Request {
+	p.queue.keys = slices.DeleteFunc(slices.Clone(p.queue.keys), func(other cache.ObjectName) bool { return other == key })
+	p.keys <- key
+	return <-p.turns
+}
+
+// answer answers the request of the sync, and returns the next one, nil if the sync ends.
+func (p *process) answer(a answer) *sim.Request {
+	p.answers <- a
+	return <-p.turns
+}
+
+// abandon ends a sync whose state has been recorded: its requests fail.
+func (p *process) abandon() {
+	for p.answer(answer{err: fmt.Errorf("abandoned")}) != nil {
+	}
+}
+
+// Recorder drops events: no decision depends on them.
+type Recorder struct{}
+
+// Event implements record.EventRecorder.
+func (Recorder) Event(runtime.Object, string, string, string) {}
+
+// Eventf implements record.EventRecorder.
+func (Recorder) Eventf(runtime.Object, string, string, string, ...any) {}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (Recorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
+
+// Client has the requests that controllers make. Any other one panics.
+type Client[T sim.Object] struct {
+	Env      Env
+	Resource string
+}
+
+func (c Client[T]) do(r *sim.Request) (none T, err error) {
+	r.Resource = c.Resource
+	p := c.Env.process
+	p.turns <- r
+	a := <-p.answers
+	if a.err != nil || a.object == nil {
+		return none, a.err
+	}
+	return a.object.DeepCopyObject().(T), nil
+}
+
+// Get implements the typed client.
+func (c Client[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, error) {
+	return c.do(&sim.Request{Verb: "get", Name: name})
+}
+
+// Create implements the typed client.
+func (c Client[T]) Create(_ context.Context, object T, _ metav1.CreateOptions) (T, error) {
+	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object})
+}
+
+// Patch implements the typed client.
+func (c Client[T]) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, subresources ...string) (T, error) {
+	return c.do(&sim.Request{Verb: "patch", Name: name, Patch: patch, PatchType: kind, Subresource: strings.Join(subresources, "/")})
+}
+
+// Delete implements the typed client.
+func (c Client[T]) Delete(_ context.Context, name string, options metav1.DeleteOptions) error {
+	_, err := c.do(&sim.Request{Verb: "delete", Name: name, Options: options})
+	return err
+}
+
+// informer is one whose store and handlers the explorer calls apart from each other.
+type informer interface {
+	resource() string
+	store() cache.Indexer
+	trim(object sim.Object) sim.Object
+	handle(n notification)
+}
+
+// notification is what an event handler is told, after the store has it.
+type notification struct {
+	old, new sim.Object
+	initial  bool
+	// unknown says that the final state of a deleted object was missed.
+	unknown bool
+}
+
+// Informer is an informer of a resource, never started.
+type Informer[T interface {
+	cache.Object
+	sim.Object
+}] struct {
+	cache.TypedSharedIndexInformer[T]
+
+	Resource string
+	Trim     cache.TransformFunc
+
+	handler cache.TypedResourceEventHandler[T]
+}
+
+// AddTypedEventHandler implements cache.TypedSharedIndexInformer.
+func (i *Informer[T]) AddTypedEventHandler(handler cache.TypedResourceEventHandler[T], _ ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	i.handler = handler
+	return synced{}, nil
+}
+
+func (i *Informer[T]) resource() string     { return i.Resource }
+func (i *Informer[T]) store() cache.Indexer { return i.GetIndexer() }
+
+func (i *Informer[T]) trim(object sim.Object) sim.Object {
+	trimmed, err := i.Trim(object.DeepCopyObject())
+	if err != nil {
+		panic(err)
+	}
+	return trimmed.(sim.Object)
+}
+
+func (i *Informer[T]) handle(n notification) {
+	switch {
+	case n.old == nil:
+		i.handler.OnAdd(n.new.(T), n.initial)
+	case n.new != nil:
+		i.handler.OnUpdate(n.old.(T), n.new.(T))
+	case n.unknown:
+		key := cache.MetaObjectToName(n.old).String()
+		i.handler.OnDelete(cache.DeletedObject[T]{OptionalObj: n.old.(T), FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: key, Obj: n.old}})
+	default:
+		i.handler.OnDelete(cache.DeletedObject[T]{OptionalObj: n.old.(T)})
+	}
+}
+
+// synced is a registration whose handler has received the initial list.
+type synced struct{}
+
+// HasSynced implements cache.ResourceEventHandlerRegistration.
+func (synced) HasSynced() bool { return true }
+
+// HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
+func (synced) HasSyncedChecker() cache.DoneChecker { return synced{} }
+
+// Name implements cache.DoneChecker.
+func (synced) Name() string { return "synced" }
+
+// Done implements cache.DoneChecker.
+func (synced) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// fakeQueue is the set of the keys that wait, in no order: whatever priorities and turns say, the
+// explorer takes any of them next.
+type fakeQueue struct {
+	workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+	process *process
+	clock   *fakeClock
+	limiter workqueue.TypedRateLimiter[cache.ObjectName]
+	keys    []cache.ObjectName
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *fakeQueue) Add(key cache.ObjectName) {
+	if !slices.Contains(q.keys, key) {
+		q.keys = append(slices.Clone(q.keys), key)
+		slices.SortFunc(q.keys, func(a, b cache.ObjectName) int { return strings.Compare(a.Name, b.Name) })
+	}
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface: of two times for a key the earlier one counts.
+func (q *fakeQueue) AddAfter(key cache.ObjectName, delay time.Duration) {
+	if delay <= 0 {
+		q.Add(key)
+		return
+	}
+	due := q.clock.now.Add(delay)
+	if i := slices.IndexFunc(q.clock.timers, func(t timer) bool { return t.call == nil && t.key == key }); i >= 0 {
+		due = earlier(due, q.clock.timers[i].due)
+		q.clock.timers = slices.Delete(slices.Clone(q.clock.timers), i, i+1)
+	}
+	q.clock.add(timer{due: due, key: key})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Get implements workqueue.TypedInterface.
+func (q *fakeQueue) Get() (cache.ObjectName, bool) {
+	q.process.turns <- nil
+	return <-q.process.keys, false
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *fakeQueue) Done(cache.ObjectName) {}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q *fakeQueue) Forget(key cache.ObjectName) { q.limiter.Forget(key) }
+
+// NumRequeues implements workqueue.TypedRateLimitingInterface.
+func (q *fakeQueue) NumRequeues(key cache.ObjectName) int { return q.limiter.NumRequeues(key) }
+
+// ShutDown implements workqueue.TypedInterface.
+func (q *fakeQueue) ShutDown() {}
+
+// fakeClock stands still until the explorer moves it.
+type fakeClock struct {
+	clock.WithTickerAndDelayedExecution
+
+	now    time.Time
+	timers []timer
+}
+
+// timer calls a function, or adds a key to the queue.
+type timer struct {
+	due  time.Time
+	key  cache.ObjectName
+	call func()
+}
+
+func (c *fakeClock) add(t timer) {
+	c.timers = append(slices.Clone(c.timers), t)
+	slices.SortStableFunc(c.timers, func(a, b timer) int { return a.due.Compare(b.due) })
+}
+
+// Now implements clock.PassiveClock.
+func (c *fakeClock) Now() time.Time { return c.now }
+
+// Since implements clock.PassiveClock.
+func (c *fakeClock) Since(at time.Time) time.Duration { return c.now.Sub(at) }
+
+// AfterFunc implements clock.WithDelayedExecution.
+func (c *fakeClock) AfterFunc(delay time.Duration, call func()) clock.Timer {
+	c.add(timer{due: c.now.Add(delay), call: call})
+	return nil
+}
+
+// Informers returns the informers of a Controller.
+func Informers(all ...informer) []informer { return all }
+
+// Present is the resource version of a consistent list.
+func (e Env) Present() string { return e.process.present }
