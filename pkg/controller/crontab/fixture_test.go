@@ -463,7 +463,16 @@ func (f *testbed) metric(name string) map[string]float64 {
 
 // start runs informers and workers, until the returned function is called.
 func (f *testbed) start() (stop func()) {
-	return fixture.Run(f.ctx, f.t, f.Worker, f.kubeInformers, f.informers)
+	ctx, cancel := context.WithCancel(f.ctx)
+	f.kubeInformers.StartWithContext(ctx)
+	f.informers.StartWithContext(ctx)
+	// A fake watch loses what a worker writes after the list and before it.
+	synctest.Wait()
+	end := fixture.Run(ctx, f.t, f.Worker, f.kubeInformers, f.informers)
+	return func() {
+		cancel()
+		end()
+	}
 }
 
 // until lets time pass.
