@@ -91,7 +91,7 @@ func (n *Names) Validate(short []string, refuse func(is bool, variable, format s
 	refuse(token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil, "KIND",
 		"%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", n.Kind, singular, n.Kind)
 	refuse(!isBuilt("fake_"+singular+".go"), "KIND", "%q: Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; give another one, such as %sSet", n.Kind, singular, n.Kind)
-	refuse(strings.HasSuffix(n.Kind, "List") || n.Kind == "Resource", "KIND", "%q: the API has that name, or names that end in List, for something else; give another one, such as %sSet", n.Kind, n.Kind)
+	refuse(strings.HasSuffix(n.Kind, "List") || n.Kind == "Resource", "KIND", "%q: the API has that name for something else, as those that end in List; give another one, such as %sSet", n.Kind, n.Kind)
 	for known := range scheme.Scheme.AllKnownTypes() {
 		if strings.EqualFold(known.Kind, n.Kind) || strings.ToLower(PluralOf(known.Kind)) == n.Plural {
 			refuse(true, "KIND", "%q is a kind of Kubernetes, for which kubectl would take it; give another one, such as %sSet", n.Kind, n.Kind)
