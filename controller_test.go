@@ -106,7 +106,7 @@ const (
 	putNotOwned = putStatus + "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
 	putRejected = putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"
 	overridden  = `Deployment "web": owner reference: an admission webhook or policy overrides it; ` +
-		"once it no longer does, change the Foo, and it is written again$"
+		"once it no longer does, delete that object, and it is created again$"
 )
 
 func syncTests() map[string]syncTest {
@@ -116,6 +116,12 @@ func syncTests() map[string]syncTest {
 	blocked := newFoo(fooStatus(findings{deployment: foreign}))
 	rejected := newFoo(fooStatus(findings{refused: fmt.Errorf("creating Deployment %q: %w", "web", errForbidden("exceeded quota: one, used: count/deployments.apps=27"))}))
 	nine := deploymentReplicas(ptr.To[int32](9))
+	override := func(f *fixture) {
+		answer("create", foreign)(f)
+		_, err := f.deployments.Create(f.ctx, foo, web)
+		differ(f.T, "admission has removed the owner reference", true, errors.Is(err, controller.ErrOverridden))
+		f.count()
+	}
 
 	return map[string]syncTest{
 		"rule 1: a Foo that is gone from the cache is nothing to do, its Deployment is left to the garbage collector": {
@@ -201,14 +207,11 @@ func syncTests() map[string]syncTest {
 			cached: objects{foo}, prepare: answer("create", foreign), err: controller.ErrOverridden.Error(),
 			requests: []string{createWeb, putRejected}, events: "Warning DeploymentRejected", message: "refused: creating " + overridden},
 		"rule 11: in this generation it stays refused, and is left alone": {
-			cached: objects{foo, foreign}, err: controller.ErrOverridden.Error(),
-			prepare: func(f *fixture) {
-				answer("create", foreign)(f)
-				_, err := f.deployments.Create(f.ctx, foo, web)
-				differ(f.T, "admission has removed the owner reference", true, errors.Is(err, controller.ErrOverridden))
-				f.count()
-			},
+			cached: objects{foo, foreign}, err: controller.ErrOverridden.Error(), prepare: override,
 			requests: []string{putRejected}, events: "Warning DeploymentRejected", message: "refused: writing " + overridden},
+		"rule 11: if it is deleted, as the message advises, it is created again": {
+			cached: objects{foo}, err: controller.ErrOverridden.Error(), prepare: override,
+			requests: []string{createWeb, putRejected}, events: "Warning DeploymentRejected", message: "refused: creating " + overridden},
 		"rule 12: 500 is retried, status unchanged": {
 			cached: objects{foo}, prepare: fail("create", "deployments", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{createWeb}, err: "creating Deployment \"web\": Internal error occurred: oops"},

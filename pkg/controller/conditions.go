@@ -78,7 +78,7 @@ func IsNews(old, ready metav1.Condition) bool {
 func DescribeRefusal(kind string, refused error) string {
 	message := "the API server refused: " + RefusalMessage(refused)
 	if errors.Is(refused, ErrOverridden) {
-		return message + "; once it no longer does, change the " + kind + ", and it is written again"
+		return message + "; once it no longer does, delete that object, and it is created again"
 	}
 	return message + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
 }

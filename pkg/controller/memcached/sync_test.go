@@ -181,7 +181,7 @@ func TestSyncService(t *testing.T) {
 	quota := failing("create", services, forbidden(services, "exceeded quota"))
 	const told = "Warning ErrResourceExists"
 	overridden := func(verb string) string {
-		return readyStatus + aboutService + "the API server refused: " + verb + ` Service "mc": owner reference: an admission webhook or policy overrides it; once it no longer does, change the Memcached, and it is written again`
+		return readyStatus + aboutService + "the API server refused: " + verb + ` Service "mc": owner reference: an admission webhook or policy overrides it; once it no longer does, delete that object, and it is created again`
 	}
 	blocked := newMemcached(status(findings{deployment: newForeign()}))
 	theirs := []*appsv1.Deployment{newForeign()}
