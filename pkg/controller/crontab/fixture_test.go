@@ -288,9 +288,6 @@ func failing(verb, resource string, err error) func(*testbed) {
 	return failingIf(verb, resource, nil, err)
 }
 
-// failingDryRun makes the creation of a Job fail if it is a dry run.
-func failingDryRun(err error) func(*testbed) { return failingIf("create", "jobs", isDryRun, err) }
-
 func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*testbed) {
 	return func(f *testbed) {
 		f.prepend(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -463,16 +460,7 @@ func (f *testbed) metric(name string) map[string]float64 {
 
 // start runs informers and workers, until the returned function is called.
 func (f *testbed) start() (stop func()) {
-	ctx, cancel := context.WithCancel(f.ctx)
-	f.kubeInformers.StartWithContext(ctx)
-	f.informers.StartWithContext(ctx)
-	// A fake watch loses what a worker writes after the list and before it.
-	synctest.Wait()
-	end := fixture.Run(ctx, f.t, f.Worker, f.kubeInformers, f.informers)
-	return func() {
-		cancel()
-		end()
-	}
+	return fixture.Run(f.ctx, f.t, f.Worker, f.kubeInformers, f.informers)
 }
 
 // until lets time pass.
