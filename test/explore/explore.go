@@ -154,7 +154,7 @@ func New(ctx context.Context, build func(context.Context, Env) Controller) *Expl
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{}, now: e.process.clock.now}
+	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{}, now: e.process.clock.Now()}
 	s.store = sim.NewStore(func() metav1.Time { return metav1.Time{} }, nil)
 	for _, informer := range e.process.informers {
 		_ = informer.store().Replace(nil, s.store.Version())

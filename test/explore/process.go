@@ -22,6 +22,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -50,6 +51,8 @@ type process struct {
 	turns   chan *sim.Request
 	keys    chan cache.ObjectName
 	answers chan answer
+	// ended is closed with the test.
+	ended <-chan struct{}
 	// pending has, by informer, what the handlers have not been told yet.
 	pending [][]notification
 	// present is what a list of the owners answers.
@@ -84,9 +87,11 @@ type Controller struct {
 // start starts a process of the controller with empty caches.
 func start(ctx context.Context, build func(context.Context, Env) Controller, at time.Time) *process {
 	p := &process{
-		// The queue that the explorer's replaces has timers.
-		clock: &fakeClock{now: at, WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
+		// The queue that the explorer's replaces has a ticker.
+		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
+		ended: ctx.Done(),
 	}
+	p.clock.set(at)
 	ctx = klog.NewContext(ctx, logr.Discard())
 	c := build(ctx, Env{Clock: p.clock, process: p})
 	p.worker, p.informers = c.Worker, c.Informers
@@ -94,7 +99,6 @@ func start(ctx context.Context, build func(context.Context, Env) Controller, at 
 	p.queue = &fakeQueue{process: p, clock: p.clock}
 	p.memory = &memory{roots: c.Memory, ignored: c.Ignored, now: p.clock.Now, identities: map[any]int{}, known: map[Object]*tokens{}}
 	p.takeOver()
-	p.clock.WithTickerAndDelayedExecution = nil
 	go func() { _ = p.worker.Run(ctx) }()
 	<-p.turns
 	return p
@@ -281,7 +285,7 @@ func (q *fakeQueue) AddAfter(key cache.ObjectName, delay time.Duration) {
 		q.Add(key)
 		return
 	}
-	due := q.clock.now.Add(delay)
+	due := q.clock.Now().Add(delay)
 	if i := slices.IndexFunc(q.clock.timers, func(t timer) bool { return t.call == nil && t.key == key }); i >= 0 {
 		due = earlier(due, q.clock.timers[i].due)
 		q.clock.timers = slices.Delete(slices.Clone(q.clock.timers), i, i+1)
@@ -298,8 +302,17 @@ func earlier(a, b time.Time) time.Time {
 
 // Get implements workqueue.TypedInterface.
 func (q *fakeQueue) Get() (cache.ObjectName, bool) {
-	q.process.turns <- nil
-	return <-q.process.keys, false
+	select {
+	case q.process.turns <- nil:
+	case <-q.process.ended:
+		return cache.ObjectName{}, true
+	}
+	select {
+	case key := <-q.process.keys:
+		return key, false
+	case <-q.process.ended:
+		return cache.ObjectName{}, true
+	}
 }
 
 // Done implements workqueue.TypedInterface.
@@ -318,9 +331,12 @@ func (q *fakeQueue) ShutDown() {}
 type fakeClock struct {
 	clock.WithTickerAndDelayedExecution
 
-	now    time.Time
-	timers []timer
+	// nanoseconds is the time since 1970. A goroutine of the queue that the explorer's replaces reads it once.
+	nanoseconds atomic.Int64
+	timers      []timer
 }
+
+func (c *fakeClock) set(now time.Time) { c.nanoseconds.Store(now.UnixNano()) }
 
 // timer calls a function, or adds a key to the queue.
 type timer struct {
@@ -335,14 +351,14 @@ func (c *fakeClock) add(t timer) {
 }
 
 // Now implements clock.PassiveClock.
-func (c *fakeClock) Now() time.Time { return c.now }
+func (c *fakeClock) Now() time.Time { return time.Unix(0, c.nanoseconds.Load()).UTC() }
 
 // Since implements clock.PassiveClock.
-func (c *fakeClock) Since(at time.Time) time.Duration { return c.now.Sub(at) }
+func (c *fakeClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
 
 // AfterFunc implements clock.WithDelayedExecution.
 func (c *fakeClock) AfterFunc(delay time.Duration, call func()) clock.Timer {
-	c.add(timer{due: c.now.Add(delay), call: call})
+	c.add(timer{due: c.Now().Add(delay), call: call})
 	return nil
 }
 

@@ -179,7 +179,8 @@ func (p *process) restore(s *snapshot, now time.Time) {
 		_ = p.informers[i].store().Replace(c.objects, c.version)
 	}
 	p.pending = slices.Clone(s.pending)
-	p.queue.keys, p.clock.timers, p.clock.now = s.keys, s.timers, now
+	p.queue.keys, p.clock.timers = s.keys, s.timers
+	p.clock.set(now)
 	s.image.restore()
 }
 

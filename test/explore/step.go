@@ -244,7 +244,8 @@ func (e *Explorer) replace(s, t *state, old []bool) {
 		}
 		slices.SortFunc(p.pending[i], func(a, b notification) int { return compare(a.new.GetName(), b.new.GetName()) })
 	}
-	p.queue.keys, p.clock.timers, p.clock.now = nil, nil, s.now
+	p.queue.keys, p.clock.timers = nil, nil
+	p.clock.set(s.now)
 	e.fresh.restore()
 	t.process = p.save(false)
 }
