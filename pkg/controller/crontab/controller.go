@@ -189,6 +189,9 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 	}
 	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
+	if d.tryNext && !due.manual && until.After(d.next) {
+		until = d.next // Asking about a run does not delay that run.
+	}
 	snap.memory.refused[due.manual] = refusedJob{due, snap.cronTab.Generation, until, delay}
 	d.syncBy(until, snap.now)
 }
@@ -298,9 +301,14 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		}
 		res.replaced = append(res.replaced, active)
 	}
+	sent, open := snap.memory.unanswered[*d.start]
+	if open && c.Clock.Since(sent) >= maxResend {
+		return fmt.Errorf("this sync took too long to create Job %q again: %w", job.Name, controller.ErrStaleCache)
+	}
 	snap.memory.unanswered[*d.start] = c.Clock.Now()
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
-	if !isUnanswered(err) {
+	// That the Job exists may be the work of a request that had no answer.
+	if !isUnanswered(err) && !(open && apierrors.IsAlreadyExists(err)) {
 		delete(snap.memory.unanswered, *d.start)
 	}
 	if created == nil {

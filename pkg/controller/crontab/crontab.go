@@ -333,9 +333,8 @@ func changed(old, new alphav1.ObservedSchedule) bool {
 	return old.Schedule != new.Schedule || old.TimeZone != new.TimeZone
 }
 
-// writtenAt returns when anything but the status was last written, by the times that the
-// API server keeps in the managed fields: the schedule is no newer. Without such a time it
-// returns now.
+// writtenAt returns when anything but the status was last written, by the times that the API server keeps in the
+// managed fields: the schedule is no newer. Without such a time it returns now.
 func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
 	written := timeOf(lastWritten(cronTab.ManagedFields))
 	if written.IsZero() || written.After(now) {
@@ -356,8 +355,7 @@ func read(observed alphav1.ObservedSchedule) (times schedule, unreadable metav1.
 	return times, unreadable
 }
 
-// settledUntil returns the time up to which, by the status, every run was started or
-// missed, or was never due.
+// settledUntil returns the time up to which, by the status, every run was started or missed, or was never due.
 func settledUntil(cronTab *alphav1.CronTab) time.Time {
 	settled := later(timeOf(cronTab.Status.LastScheduleTime), timeOf(cronTab.Status.LastMissedTime))
 	if observed := cronTab.Status.ObservedSchedule; observed != nil {

@@ -105,8 +105,7 @@ func failureTime(job *batchv1.Job) time.Time {
 	return time.Time{}
 }
 
-// activeJobs returns the Jobs that have not ended. A Job that is being deleted is one of
-// them: its Pods may still run.
+// activeJobs returns the Jobs that have not ended. A Job that is being deleted is one of them: its Pods may still run.
 func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
 	var active []*batchv1.Job
 	for _, job := range jobs {
@@ -117,9 +116,8 @@ func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
 	return active
 }
 
-// excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the
-// stored status does not record yet stays: nothing else shows when its run was due and when
-// it ended.
+// excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the stored status does not record
+// yet stays: nothing else shows when its run was due and when it ended.
 func excessJobs(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
 	spec := &cronTab.Spec
 	return append(

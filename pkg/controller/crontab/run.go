@@ -96,8 +96,7 @@ func (r dueRun) describe(zone *time.Location) string {
 	return "run due at " + at
 }
 
-// askedFor returns the time of the run that the annotation asks for, the zero time if there is
-// no annotation.
+// askedFor returns the time of the run that the annotation asks for, the zero time if there is no annotation.
 func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 	text, ok := cronTab.Annotations[alphav1.RunAtAnnotation]
 	if !ok {

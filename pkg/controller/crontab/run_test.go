@@ -199,6 +199,17 @@ func TestJobsThatVanish(t *testing.T) {
 	}
 }
 
+// TestPauseAfterDryRun: asking about the next run does not delay that run.
+func TestPauseAfterDryRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known := newMemory("uid-backup")
+		known.refused[false] = refusedJob{generation: 1, delay: 4 * time.Minute}
+		d := decision{tryNext: true, next: moment("12:00")}
+		newTestbed(t, "11:58", nil).noteRefusal(snapshot{cronTab: hourly("11:00"), memory: known, now: moment("11:58")}, &d)
+		fixture.Differ(t, "rule C16: the end of the pause", moment("12:00"), known.refused[false].until)
+	})
+}
+
 // TestManyUnrecorded: the controller remembers the last of many runs that no status records.
 func TestManyUnrecorded(t *testing.T) {
 	known := newMemory("uid-backup")

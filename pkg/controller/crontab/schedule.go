@@ -30,8 +30,7 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// schedule computes when runs are due. Times are whole seconds in UTC; the zero time means
-// none.
+// schedule computes when runs are due. Times are whole seconds in UTC; the zero time means none.
 type schedule interface {
 	// next returns the first time after the given one.
 	next(after time.Time) time.Time

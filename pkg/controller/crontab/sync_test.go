@@ -300,6 +300,17 @@ func syncFailures() map[string]syncTest {
 			does: creates + ", last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "owner reference", says: "the API server created the Job without its owner: creating Job"},
 		"rule C15: a Job whose creation had no answer is created again soon, if it is not there": {now: "12:00:01.9", cronTab: due, prepare: unanswered,
 			does: "get 12:00, " + startsRun},
+		"rule C15: that it exists by now is no answer to the first creation": {now: "12:00:01", cronTab: due, prepare: func(f *testbed) {
+			unanswered(f)
+			failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup"))(f)
+		}, does: "get 12:00, live, create 12:00, get 12:00", err: "already exists", remembers: true},
+		"rule C15: the two seconds end at the creation": {now: "12:00:01", cronTab: due, prepare: func(f *testbed) {
+			unanswered(f)
+			f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				time.Sleep(time.Second)
+				return false, nil, nil
+			})
+		}, does: "get 12:00, live; in 59s", err: isBehind, remembers: true},
 		"rule C15: two seconds later it may have run": {now: "12:00:02", cronTab: due, prepare: unanswered, does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns",
 			says: "the API server did not answer when its Job was created, and has no such Job; it may have run"},
 		"rule C15: the cache has to show it if it is there":       {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
