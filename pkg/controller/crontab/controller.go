@@ -308,7 +308,7 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 	snap.memory.unanswered[*d.start] = c.Clock.Now()
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
 	// That the Job exists may be the work of a request that had no answer.
-	if !isUnanswered(err) && !(open && apierrors.IsAlreadyExists(err)) {
+	if !isUnanswered(err) && (!open || !apierrors.IsAlreadyExists(err)) {
 		delete(snap.memory.unanswered, *d.start)
 	}
 	if created == nil {
