@@ -112,7 +112,6 @@ type node struct {
 type Explorer struct {
 	process   *process
 	ctx       context.Context
-	build     func(context.Context, Env) Controller
 	readNow   func(context.Context)
 	resources []string
 	fresh     *image
@@ -133,7 +132,7 @@ type Explorer struct {
 
 // New returns an Explorer of the controller that build builds.
 func New(ctx context.Context, build func(context.Context, Env) Controller) *Explorer {
-	e := &Explorer{ctx: ctx, build: build, seed: maphash.MakeSeed(), rollouts: map[rollout]bool{}}
+	e := &Explorer{ctx: ctx, seed: maphash.MakeSeed(), rollouts: map[rollout]bool{}}
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	e.process = start(ctx, func(ctx context.Context, env Env) Controller {
 		c := build(ctx, env)

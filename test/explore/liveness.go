@@ -66,7 +66,9 @@ func (e *Explorer) class(step step) int8 {
 	}
 	number, ok := e.quiet.classes[a]
 	if !ok {
-		number = int8(len(e.quiet.classes))
+		if number = int8(len(e.quiet.classes)); number == 64 {
+			panic("more classes than the bits of a state have room for")
+		}
 		e.quiet.classes[a] = number
 	}
 	return number
