@@ -156,9 +156,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case validateSpec(foo) != "":
 		// There is nothing to write but the status.
 	case current == nil && len(old.former) > 0:
-		result, err = c.deployments.CreateCopy(ctx, foo, old.former[0], func(former *appsv1.Deployment) *appsv1.Deployment {
-			return copyDeployment(foo, desired, former)
-		})
+		result, err = c.createCopy(ctx, foo, desired, old.former[0])
 	case current == nil:
 		result, err = c.deployments.Create(ctx, foo, desired)
 	case asksToBeAdopted(foo, current):

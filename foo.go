@@ -123,9 +123,9 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 // must set those of the Pod template.
 func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
-	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
+	deployment.CompareReplicas(&patch, current, desired)
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
+		deployment.SetInContainer(&patch, containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)

@@ -113,13 +113,10 @@ func (s simulated) Run(ctx context.Context) {
 }
 
 // Forget implements sim.Controller.
-func (s simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
+func (s simulated) Forget(foos []cache.ObjectName) {
 	for _, foo := range foos {
 		s.foos.Forget(foo)
 		s.Worker.Debouncer.Reset(foo)
-	}
-	for _, uid := range deployments {
-		s.foos.DeletionSeen(uid)
 	}
 }
 

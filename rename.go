@@ -139,6 +139,15 @@ func copyDeployment(foo *v1alpha1.Foo, desired, former *appsv1.Deployment) *apps
 	return d
 }
 
+// createCopy creates the copy of the former Deployment, read live: its Pod template is not in the cache.
+func (c *Controller) createCopy(ctx context.Context, foo *v1alpha1.Foo, desired, former *appsv1.Deployment) (*appsv1.Deployment, error) {
+	live, err := c.deployments.Live(ctx, foo, former)
+	if err != nil {
+		return nil, err
+	}
+	return c.deployments.Create(ctx, foo, copyDeployment(foo, desired, live))
+}
+
 // planCleanup returns the former Deployments to delete, and why: those of foo once the rollout of
 // current is complete; those with strategy Recreate already while current waits for their end; or
 // the one that another Foo of a cycle asks for. Only the Foo of the smallest name in the cycle
@@ -189,7 +198,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 		return old, err
 	}
 	var refused error
-	deleted := 0
+	var deleted []*appsv1.Deployment
 	for _, former := range due {
 		propagation := metav1.DeletePropagationBackground
 		if former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
@@ -202,13 +211,16 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 		case err != nil:
 			return old, err
 		default:
-			deleted++
+			deleted = append(deleted, former)
 		}
-		if deleted == maxCleanups {
+		if len(deleted) == maxCleanups {
 			break
 		}
 	}
-	return c.oldDeployments(foo, current), refused
+	// The next sync waits until the cache shows that.
+	isDeleted := func(former *appsv1.Deployment) bool { return slices.Contains(deleted, former) }
+	old.former, old.terminating = slices.DeleteFunc(slices.Clone(old.former), isDeleted), slices.Concat(old.terminating, deleted)
+	return old, refused
 }
 
 // checkCleanup reads live what the plan depends on: the Foo's own Deployment is rolled out, or, in a

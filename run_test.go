@@ -135,8 +135,9 @@ func metricTable(t *testing.T) string {
 	registry := metrics.NewKubeRegistry()
 	m := controller.NewMetrics(registry)
 	// Metrics with labels exist once they were counted.
-	m.Of(fooKind).Synced(0, nil, 0)
-	m.Of(fooKind).Wrote("deployments", "create")
+	controller.NewWorker(fooKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: m}).Queue.ShutDown()
+	m.Synced(fooKind, 0, nil, 0)
+	m.Wrote(fooKind, "deployments", "create")
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	if err := store.Add(newFoo()); err != nil {
 		t.Fatal(err)

@@ -91,58 +91,30 @@ func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, 
 	if err := options.Informer.AddTypedIndexers(indexers); err != nil {
 		return nil, fmt.Errorf("adding an index to the %s informer: %w", options.Kind, err)
 	}
+	if options.Replicas == nil {
+		options.Replicas = func(T) int32 { return 0 }
+	}
 	return &Dependents[O, T]{DependentsOptions: options, owners: owners, store: options.Informer.GetTypedIndexer()}, nil
 }
 
-// Get returns the object of that name from the cache, nil if there is none. One that this
-// process has deleted is terminating.
+// Get returns the object of that name from the cache, nil if there is none.
 func (d *Dependents[O, T]) Get(namespace, name string) T {
-	object := stored(d.store, cache.NewObjectName(namespace, name))
-	if object == *new(T) {
-		return object
-	}
-	return d.withDeletion(object)
+	return stored(d.store, cache.NewObjectName(namespace, name))
 }
 
 // Of returns the objects in the cache that the owner controls, sorted by name.
 func (d *Dependents[O, T]) Of(owner O) []T {
 	objects := LookUpOwned(d.store, owner)
-	for i, object := range objects {
-		objects[i] = d.withDeletion(object)
-	}
 	slices.SortFunc(objects, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return objects
 }
 
-func (d *Dependents[O, T]) withDeletion(object T) T {
-	if isTerminating(object) || !d.owners.IsDeleted(object.GetUID()) {
-		return object
-	}
-	terminating := object.DeepCopyObject().(T)
-	now := metav1.NewTime(d.owners.Clock.Now())
-	terminating.SetDeletionTimestamp(&now)
-	return terminating
-}
-
-// Live reads a cached dependent from the API server, and returns what the cache keeps of it. It
-// returns a NewConflict if the live one is gone, terminating, another one of the name, has another
-// generation, or is not the owner's.
-func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (T, error) {
-	return d.withLive(ctx, owner, cached, func(live T) (T, error) { return d.Trim(live), nil })
-}
-
-// CreateCopy creates the object that newCopy makes of source, read as Live does.
-func (d *Dependents[O, T]) CreateCopy(ctx context.Context, owner O, source T, newCopy func(live T) T) (T, error) {
-	return d.withLive(ctx, owner, source, func(live T) (T, error) { return d.Create(ctx, owner, newCopy(live)) })
-}
-
-// withLive calls use with the live object, in full, unless Live returns an error.
-func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use func(live T) (T, error)) (none T, err error) {
-	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), cached)
-	if err != nil {
+// Live reads a cached dependent from the API server, in full. It returns a NewConflict if the live one is
+// gone, terminating, another one of the name, has another generation, or is not the owner's.
+func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (none T, err error) {
+	if err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), cached); err != nil {
 		return none, err
 	}
-	defer release()
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (!isCurrent(live, cached) || !d.isControlledBy(live, owner)) {
 		err = NewConflict(d.Resource, cached.GetName())
@@ -150,7 +122,7 @@ func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use 
 	if err != nil {
 		return none, d.failed("reading", cached, err)
 	}
-	return use(live)
+	return live, nil
 }
 
 func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
@@ -161,11 +133,11 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	state, replicas, now := d.state(owner), d.replicas(desired), d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
-	isRepair := state.written || d.Existed(owner)
+	isRepair := !state.lastWrite.IsZero() || d.Existed(owner)
 	if err := d.owners.checkBeforeWrite(ctx, owner, isRepair); err != nil {
 		return none, err
 	}
@@ -230,7 +202,7 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 // admission has put in place of desired ones. It writes nothing to a dependent that is terminating, or while
 // a pause after earlier repairs lasts.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
-	state, replicas, now := d.state(owner), d.replicas(desired), d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
 	if isTerminating(current) || patch.IsEmpty() || state.pause(replicas, now) > 0 {
 		return current, nil
@@ -239,20 +211,14 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 		return current, err
 	}
 	// compareAnswer keeps this state once the API server has accepted the patch.
-	if state = state.withWrite(state.written || d.Existed(owner), replicas, now); state.isContested() {
+	if state = state.withWrite(!state.lastWrite.IsZero() || d.Existed(owner), replicas, now); state.isContested() {
 		// The managed fields are not in the cache.
-		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
-			state.message = d.describeWriter(live, patch)
-			return live, nil
-		}); err != nil {
+		live, err := d.Live(ctx, owner, current)
+		if err != nil {
 			return current, err
 		}
+		state.message = d.describeWriter(live, patch)
 	}
-	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current)
-	if err != nil {
-		return current, err
-	}
-	defer release()
 	patched, err := d.send(ctx, owner, current, patch)
 	if err != nil {
 		return patched, d.failed("updating", current, err)
@@ -279,11 +245,6 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	patch := NewPatch(current)
 	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
-	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current)
-	if err != nil {
-		return err
-	}
-	defer release()
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {
 		d.recordWrite(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
@@ -305,9 +266,9 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	if err != nil && !apierrors.IsNotFound(err) {
 		return d.failed("deleting", object, err)
 	}
-	d.owners.DeletionAccepted(uid)
+	d.owners.Deleted(owner, d.store, object)
 	if err == nil {
-		d.owners.metrics.Wrote(d.Resource.Resource, "delete")
+		d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, "delete")
 		d.recordWrite(ctx, owner, object, EventDeleted, ": "+why)
 	}
 	return nil
@@ -315,6 +276,9 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 
 // send sends the patch. It returns what it has of the object, also beside an error.
 func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch Patch) (T, error) {
+	if err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current); err != nil {
+		return current, err
+	}
 	options := metav1.PatchOptions{FieldManager: FieldManager}
 	patched, err := d.Client(current.GetNamespace()).Patch(ctx, current.GetName(), types.StrategicMergePatchType, patch.JSON(), options)
 	if err != nil {
@@ -326,7 +290,7 @@ func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch P
 // checkAnswer counts a write, and makes the next sync wait for its answer. It returns ErrOverridden if the
 // owner does not control the dependent any more.
 func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
-	d.owners.metrics.Wrote(d.Resource.Resource, verb)
+	d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
 		// A patch without an effect causes no event.
 		d.owners.Wrote(owner, d.store, answer.GetResourceVersion())
@@ -419,14 +383,6 @@ func (d *Dependents[O, T]) failed(verb string, object T, err error) error {
 
 func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
-}
-
-// replicas returns how many replicas are wanted, 0 if that does not change within a generation.
-func (d *Dependents[O, T]) replicas(desired T) int32 {
-	if d.Replicas == nil {
-		return 0
-	}
-	return d.Replicas(desired)
 }
 
 // CheckOverridden returns an ErrOverridden if the owner does not control the object because admission has

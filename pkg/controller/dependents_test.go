@@ -63,7 +63,7 @@ func TestCreate(t *testing.T) {
 			c.drift()
 			cached := c.cached()
 			c.remove(deployments)
-			_, err := c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			_, err := c.deployments.Live(c.ctx, c.foo, cached)
 			c.expect(err, apierrors.IsConflict, read)
 		},
 		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *testCluster) {
@@ -143,7 +143,10 @@ func TestAdmission(t *testing.T) {
 		"rule 4: what the controller itself sends otherwise than it compares it is not accepted": func(c *testCluster) {
 			c.deployments.Diff = func(_ *v1alpha1.Foo, _, current *appsv1.Deployment) controller.Patch {
 				patch := controller.NewPatch(current)
-				patch.CompareReplicas(current.Spec.Replicas, ptr.To[int32](5))
+				if *current.Spec.Replicas == 5 {
+					return patch
+				}
+				patch.Set(5, "replicas", fmt.Sprint(*current.Spec.Replicas), "5", "spec", "replicas")
 				return patch
 			}
 			c.expect(c.apply(), nil, create)
@@ -272,28 +275,24 @@ func TestDelete(t *testing.T) {
 		err := c.deployments.Delete(c.ctx, c.foo, web, metav1.DeletePropagationForeground, "it is not needed")
 		c.expect(err, nil, readFoo, "delete deployments web uid=uid-11 version=11 Foreground")
 	}
-	terminates := func(c *testCluster, want bool) {
-		c.Helper()
-		if got := c.deployments.Of(c.foo)[0]; (got.DeletionTimestamp != nil) != want || (c.cached().DeletionTimestamp != nil) != want {
-			c.Errorf("rule 14: the deleted Deployment should count as terminating: %v", want)
-		}
-	}
 	inEachCluster(t, map[string]func(*testCluster){
-		"rule 8: a delete has preconditions, and the Deployment is terminating until its event": func(c *testCluster) {
+		"rule 8: a delete has preconditions, and the next sync waits until the Deployment is gone from the cache": func(c *testCluster) {
 			c.drift()
 			deletesWeb(c)
 			c.told("Normal Deleted")
-			terminates(c, true)
-			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.cached()})
-			terminates(c, false)
+			c.waits(true)
+			c.see()
+			c.waits(false)
 		},
-		"rule 7: of one that is terminating in the cache as well the time since when counts": func(c *testCluster) {
-			c.drift()
-			c.foos.DeletionAccepted(c.cached().UID)
-			since := metav1.NewTime(time.Now().Add(-time.Minute))
-			c.drift(func(d metav1.Object) { d.SetDeletionTimestamp(&since) })
-			if got := c.cached().DeletionTimestamp; !since.Equal(got) {
-				c.Errorf("rule 7: terminating since %v, want %v", got, since)
+		"rule 14: the next sync waits until a deleted Deployment is terminating in the cache, or is another one": func(c *testCluster) {
+			for _, seen := range []func(metav1.Object){
+				func(d metav1.Object) { d.SetDeletionTimestamp(ptr.To(metav1.Now())) }, func(d metav1.Object) { d.SetUID("another") },
+			} {
+				c.drift(func(d metav1.Object) { d.SetDeletionTimestamp(nil) })
+				c.foos.Deleted(c.foo, c.deploymentStore, c.cached())
+				c.waits(true)
+				c.drift(seen)
+				c.waits(false)
 			}
 		},
 		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *testCluster) {
@@ -305,15 +304,15 @@ func TestDelete(t *testing.T) {
 				c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), is, readFoo)
 			}
 		},
-		"rule 8: a Deployment that is gone needs no delete, and counts as terminating for 30 seconds": func(c *testCluster) {
+		"rule 8: a Deployment that is gone needs no delete, and the next sync waits for the cache for 30 seconds at most": func(c *testCluster) {
 			c.drift()
 			c.remove(deployments)
 			deletesWeb(c)
 			c.told()
 			time.Sleep(30*time.Second - 1)
-			terminates(c, true)
+			c.waits(true)
 			time.Sleep(time.Nanosecond)
-			terminates(c, false)
+			c.waits(false)
 		},
 	})
 }
@@ -354,29 +353,36 @@ func TestLargeObjects(t *testing.T) {
 				held, requests := make(chan struct{}), 0
 				c.before = func() { requests++; <-held }
 				results := make(chan error, 3)
-				for _, timeout := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
-					ctx, cancel := context.WithTimeout(c.ctx, timeout)
+				c.worker.Handle("", func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+					timeout, _ := time.ParseDuration(key.Name)
+					ctx, cancel := context.WithTimeout(ctx, timeout)
 					defer cancel()
-					// Each sync is that of another Foo.
 					foo := c.foo.DeepCopy()
-					foo.Name = timeout.String()
+					foo.Name = key.Name
 					controller.MarkLarge(foo, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, test.tolerations)})
-					go func() { results <- test.call(c, ctx, foo) }()
-					if synctest.Wait(); timeout == time.Hour && requests != test.want {
+					results <- test.call(c, ctx, foo)
+					return 0, nil
+				})
+				ctx, cancel := context.WithCancel(c.ctx)
+				defer cancel()
+				go func() { _ = c.worker.Run(ctx) }()
+				for _, timeout := range []string{"50s", "40s", "20s"} {
+					c.worker.Queue.Add(cache.NewObjectName("ns", timeout))
+					if synctest.Wait(); timeout == "40s" && requests != test.want {
 						t.Errorf("%d requests at once, want %d", requests, test.want)
 					}
 				}
-				if time.Sleep(time.Minute); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
+				if time.Sleep(20 * time.Second); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
 					t.Error("the end of a sync that waits is not reported")
 				}
-				// A request that fails makes way for the next one.
+				// A sync that fails makes way for the next one.
 				for range test.want + 1 {
 					held <- struct{}{}
 					if err := <-results; !controller.IsRefusal(err) {
 						t.Errorf("error %v", err)
 					}
 				}
-			})
+			}, func(o *controller.WorkerOptions) { o.Workers = 3 })
 		})
 	}
 }

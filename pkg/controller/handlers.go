@@ -117,7 +117,6 @@ func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cach
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[T]) {
 			if deleted.OptionalObj != *new(T) {
-				d.owners.DeletionSeen(deleted.OptionalObj.GetUID())
 				d.enqueueOwner(deleted.OptionalObj)
 			}
 			enqueueName(deleted.GetObjectName())

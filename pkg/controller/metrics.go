@@ -88,41 +88,26 @@ func Shared[T any](m *Metrics, name string, create func(metrics.KubeRegistry) T)
 	return m.shared[name].(T)
 }
 
-// Counters are the metrics of one controller.
-type Counters struct {
-	metrics *Metrics
-	name    string
+// Wrote counts a write of the controller of that kind that the API server accepted.
+func (m *Metrics) Wrote(kind, resource, verb string) {
+	m.writes.WithLabelValues(strings.ToLower(kind), resource, verb).Inc()
 }
 
-// Of returns the metrics of the controller of that kind. Counters of rare events begin at 0, so that an
-// alert sees their first increase.
-func (m *Metrics) Of(kind string) Counters {
-	name := strings.ToLower(kind)
-	m.staleCacheSkips.WithLabelValues(name)
-	m.panics.WithLabelValues(name)
-	return Counters{metrics: m, name: name}
-}
-
-// Wrote counts a write that the API server accepted.
-func (c Counters) Wrote(resource, verb string) {
-	c.metrics.writes.WithLabelValues(c.name, resource, verb).Inc()
-}
-
-// Synced records what a sync returned and how long it took.
-func (c Counters) Synced(requeueAfter time.Duration, err error, took time.Duration) {
-	result := "error"
+// Synced records what a sync of the controller of that kind returned and how long it took.
+func (m *Metrics) Synced(kind string, requeueAfter time.Duration, err error, took time.Duration) {
+	name, result := strings.ToLower(kind), "error"
 	switch {
 	case err == nil && requeueAfter == 0:
 		result = "success"
 	case err == nil:
 		result = "requeue"
 	case errors.Is(err, ErrStaleCache):
-		c.metrics.staleCacheSkips.WithLabelValues(c.name).Inc()
+		m.staleCacheSkips.WithLabelValues(name).Inc()
 		result = "requeue"
 	case apierrors.IsConflict(err):
 		result = "conflict"
 	}
-	c.metrics.syncs.WithLabelValues(c.name, result).Observe(took.Seconds())
+	m.syncs.WithLabelValues(name, result).Observe(took.Seconds())
 }
 
 // Conditioned is an object with conditions.

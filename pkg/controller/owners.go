@@ -63,8 +63,7 @@ type Owners[O Object] struct {
 	OwnersOptions[O]
 	*Writes
 
-	metrics Counters
-	store   cache.TypedIndexer[O]
+	store cache.TypedIndexer[O]
 
 	// present is the version that the API server had when this process began to lead, nil before.
 	present atomic.Pointer[string]
@@ -72,8 +71,7 @@ type Owners[O Object] struct {
 
 // NewOwners returns the owners, with an empty ledger.
 func NewOwners[O Object](options OwnersOptions[O]) *Owners[O] {
-	counters := options.Metrics.Of(options.Kind.Kind)
-	o := &Owners[O]{OwnersOptions: options, Writes: NewWrites(options.Clock), metrics: counters, store: options.Informer.GetTypedIndexer()}
+	o := &Owners[O]{OwnersOptions: options, Writes: NewWrites(options.Clock), store: options.Informer.GetTypedIndexer()}
 	options.Worker.atStart = append(options.Worker.atStart, o.ReadPresent)
 	return o
 }
@@ -107,30 +105,29 @@ func (o *Owners[O]) forget(key cache.ObjectName) {
 // the live one is gone, terminating, or has another UID or generation: another process may have
 // acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
-	return o.withLive(ctx, owner, func(live O) bool { return isCurrent(live, owner) }, func(O) error { return nil })
+	_, err := o.read(ctx, owner, func(live O) bool { return isCurrent(live, owner) })
+	return err
 }
 
-// WithLive calls use with the live owner, in full, or returns a NewConflict if that has another
-// resourceVersion than the cached one.
-func (o *Owners[O]) WithLive(ctx context.Context, owner O, use func(live O) error) error {
-	return o.withLive(ctx, owner, func(live O) bool { return live.GetResourceVersion() == owner.GetResourceVersion() }, use)
+// Live returns the live owner, in full, or a NewConflict if that has another resourceVersion than
+// the cached one.
+func (o *Owners[O]) Live(ctx context.Context, owner O) (O, error) {
+	return o.read(ctx, owner, func(live O) bool { return live.GetResourceVersion() == owner.GetResourceVersion() })
 }
 
-// withLive reads the owner from the API server. It returns a NewConflict if that is gone or not the same.
-func (o *Owners[O]) withLive(ctx context.Context, owner O, same func(live O) bool, use func(live O) error) error {
-	release, err := o.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), owner)
-	if err != nil {
-		return err
+// read reads the owner from the API server. It returns a NewConflict if that is gone or not the same.
+func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (none O, err error) {
+	if err := o.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), owner); err != nil {
+		return none, err
 	}
-	defer release()
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !same(live) {
 		err = NewConflict(o.Resource, owner.GetName())
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
+		return none, fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
 	}
-	return use(live)
+	return live, nil
 }
 
 // ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
@@ -180,16 +177,14 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	if err != nil {
 		return time.Time{}, err
 	}
-	release, err := o.Worker.acquireLarge(ctx, key, owner)
-	if err != nil {
+	if err := o.Worker.acquireLarge(ctx, key, owner); err != nil {
 		return time.Time{}, err
 	}
-	defer release()
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {
 		return time.Time{}, fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
 	}
-	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
+	o.Metrics.Wrote(o.Kind.Kind, o.Resource.Resource+"/status", "patch")
 	o.Worker.Debouncer.Reset(key)
 	o.Wrote(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)

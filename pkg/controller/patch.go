@@ -25,7 +25,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -51,11 +50,9 @@ type Change struct {
 	// From and To describe the old and the new value, "" if there is nothing to say.
 	From, To string
 
-	// path is the place of value in the object, or in the container of that name in the Pod template, in
-	// whose place value is without a path.
-	container string
-	path      []string
-	value     any
+	// path is the place of value in the object. A container is in the list under its name.
+	path  fieldpath.Path
+	value any
 }
 
 // describe lists the changes. format is for the field, the old and the new value.
@@ -110,25 +107,9 @@ func (p Patch) split(known []Change) (rest Patch, accepted []Change) {
 
 // JSON returns the encoded patch.
 func (p Patch) JSON() []byte {
-	fields := map[string]any{}
-	set(fields, p.resourceVersion, "metadata", "resourceVersion")
-	var containers []any
-	var last map[string]any
+	fields := set(nil, p.resourceVersion, fieldpath.MakePathOrDie("metadata", "resourceVersion"))
 	for _, change := range p.Changes {
-		switch {
-		case change.container == "":
-			set(fields, change.value, change.path...)
-			continue
-		case len(change.path) == 0:
-			containers = append(containers, change.value)
-		default:
-			if last == nil || last["name"] != change.container {
-				last = map[string]any{"name": change.container}
-				containers = append(containers, last)
-			}
-			set(last, change.value, change.path...)
-		}
-		set(fields, containers, "spec", "template", "spec", "containers")
+		fields = set(fields, change.value, change.path)
 	}
 	data, err := json.Marshal(fields)
 	if err != nil {
@@ -138,29 +119,38 @@ func (p Patch) JSON() []byte {
 	return data
 }
 
-// set sets the field at that path below parent.
-func set(parent map[string]any, value any, path ...string) {
-	for _, name := range path[:len(path)-1] {
-		if _, ok := parent[name]; !ok {
-			parent[name] = map[string]any{}
-		}
-		parent = parent[name].(map[string]any)
+// set returns the map or list, nil for an empty one, with the value at the path below it.
+func set(parent, value any, path fieldpath.Path) any {
+	if len(path) == 0 {
+		return value
 	}
-	parent[path[len(path)-1]] = value
+	if path[0].Key == nil {
+		fields, ok := parent.(map[string]any)
+		if !ok {
+			fields = map[string]any{}
+		}
+		name := *path[0].FieldName
+		fields[name] = set(fields[name], value, path[1:])
+		return fields
+	}
+	list, _ := parent.([]any)
+	name := (*path[0].Key)[0].Value.AsString()
+	i := slices.IndexFunc(list, func(element any) bool {
+		fields, ok := element.(map[string]any)
+		return ok && fields["name"] == name
+	})
+	if i < 0 {
+		i, list = len(list), append(list, map[string]any{"name": name})
+	}
+	list[i] = set(list[i], value, path[1:])
+	return list
 }
 
 // Set sets the field at that path, nil to remove it. field is its name in messages; from and to
-// are those of Change.
-func (p *Patch) Set(value any, field, from, to string, path ...string) {
-	p.add(Change{Field: field, From: from, To: to, path: path, value: value})
-}
-
-// CompareReplicas adds spec.replicas if it is not the desired one. The API server defaults it to 1.
-func (p *Patch) CompareReplicas(current, desired *int32) {
-	got, want := ptr.Deref(current, 1), ptr.Deref(desired, 1)
-	if got != want {
-		p.Set(want, "replicas", fmt.Sprint(got), fmt.Sprint(want), "spec", "replicas")
-	}
+// are those of Change. An element of path is the name of a field, or a key of a list (fieldpath.MakePath).
+func (p *Patch) Set(value any, field, from, to string, path ...any) {
+	// A value may be as long as the object.
+	p.Changes = append(p.Changes, Change{Field: field, From: Bounded(from), To: Bounded(to), path: fieldpath.MakePathOrDie(path...), value: value})
 }
 
 // AddMissingLabel adds the label if the object has none of that name. Another value is the mark of another tool.
@@ -183,44 +173,14 @@ func (p *Patch) setController(ref *metav1.OwnerReference) {
 	p.Set([]metav1.OwnerReference{*ref}, ownerReference, "", "", "metadata", "ownerReferences")
 }
 
-// SetInTemplate sets the field of the Pod template at that path, nil to remove it. from and
-// to are those of Change.
-func (p *Patch) SetInTemplate(value any, from, to string, path ...string) {
-	p.Set(value, strings.Join(path, "."), from, to, slices.Concat([]string{"spec", "template"}, path)...)
-}
-
-// SetInContainer sets the field of the named container at that path, nil to remove it. from
-// and to are those of Change.
-func (p *Patch) SetInContainer(name string, value any, from, to string, path ...string) {
-	p.add(Change{Field: strings.Join(path, "."), From: from, To: to, container: name, path: path, value: value})
-}
-
-// AddContainer adds a container that was removed from the Pod template.
-func (p *Patch) AddContainer(container *corev1.Container) {
-	p.add(Change{Field: "container " + container.Name, From: "was removed", container: container.Name, value: container})
-}
-
-// add adds the change. A value may be as long as the object.
-func (p *Patch) add(change Change) {
-	change.From, change.To = Bounded(change.From), Bounded(change.To)
-	p.Changes = append(p.Changes, change)
-}
-
 // managerOf returns the name of the other field manager that last set the changed field of the live object,
 // and through which subresource. Managed fields do not record a writer that removed a field.
 func managerOf(change Change, live metav1.Object) string {
-	var path fieldpath.Path
-	if change.container != "" {
-		path = fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", change.container))
-	}
-	for _, name := range change.path {
-		path = append(path, fieldpath.PathElement{FieldName: &name})
-	}
 	name, latest := "", time.Time{}
 	for _, entry := range live.GetManagedFields() {
 		var fields fieldpath.Set
 		set := ptr.Deref(entry.Time, metav1.Time{}).Time
-		if entry.Manager == FieldManager || set.Before(latest) || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil || !fields.Has(path) {
+		if entry.Manager == FieldManager || set.Before(latest) || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil || !fields.Has(change.path) {
 			continue
 		}
 		name, latest = entry.Manager, set

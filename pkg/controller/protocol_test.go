@@ -155,9 +155,9 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 // diff compares replicas, image, a label and the owner reference.
 func diff(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
-	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
+	deployment.CompareReplicas(&patch, current, desired)
 	if got := deployment.Container(current, "c").Image; got != foo.Spec.Image {
-		patch.SetInContainer("c", foo.Spec.Image, got, foo.Spec.Image, "image")
+		deployment.SetInContainer(&patch, "c", foo.Spec.Image, got, foo.Spec.Image, "image")
 	}
 	patch.AddMissingLabel(current, "tier", "web")
 	patch.CompareController(current, desired)

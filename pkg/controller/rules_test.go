@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 func TestLabelValue(t *testing.T) {
@@ -108,22 +109,27 @@ func TestMarkLarge(t *testing.T) {
 	}
 }
 
+// container returns the path of a field of a container.
+func container(name string, path ...any) []any {
+	return append([]any{"spec", "template", "spec", "containers", fieldpath.KeyByFields("name", name)}, path...)
+}
+
 func TestPatch(t *testing.T) {
 	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
-	patch.SetInContainer("first", "x", "a", "x", "image")
-	patch.SetInContainer("first", nil, "[]", "none", "args")
-	patch.SetInContainer("second", "y", "b", "y", "image")
-	patch.AddContainer(&corev1.Container{Name: "third", Image: "z"})
+	patch.Set("x", "image", "a", "x", container("first", "image")...)
+	patch.Set(nil, "args", "[]", "none", container("first", "args")...)
+	patch.Set("y", "image", "b", "y", container("second", "image")...)
+	patch.Set(&corev1.Container{Name: "third", Image: "z"}, "container third", "was removed", "", container("third")...)
+	patch.Set(nil, "args", "[]", "none", container("second", "args")...)
 	patch.Set(nil, "annotation a", "", "", "metadata", "annotations", "a")
-	patch.SetInTemplate("none", strings.Repeat("é", 2000), "none", "spec", "restartPolicy")
-	patch.CompareReplicas(nil, ptr.To[int32](2))
+	patch.Set("none", "restartPolicy", strings.Repeat("é", 2000), "none", "spec", "template", "spec", "restartPolicy")
 	patch.AddMissingLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
 	patch.AddMissingLabel(&metav1.ObjectMeta{}, "b", "ours")
-	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"replicas":2,"template":{"spec":{` +
-		`"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"},{"name":"third","image":"z","resources":{}}],"restartPolicy":"none"}}}}`
+	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"template":{"spec":{` +
+		`"containers":[{"args":null,"image":"x","name":"first"},{"args":null,"image":"y","name":"second"},{"name":"third","image":"z","resources":{}}],"restartPolicy":"none"}}}}`
 	// Rule 24: a message has a bounded part of a value.
-	described := `image from a to x, args from [] to none, image from b to y, container third was removed, annotation a, spec.restartPolicy from ` +
-		strings.Repeat("é", 1024) + `… to none, replicas from 1 to 2, label b from none to "ours"`
+	described := `image from a to x, args from [] to none, image from b to y, container third was removed, args from [] to none, annotation a, restartPolicy from ` +
+		strings.Repeat("é", 1024) + `… to none, label b from none to "ours"`
 	if text, got := string(patch.JSON()), patch.String(); text != want || got != described {
 		t.Errorf("rule 4: patch %s of %s,\nwant %s of %s", text, got, want, described)
 	}
@@ -142,7 +148,11 @@ func TestManagerOf(t *testing.T) {
 		}
 		return entry
 	}
-	replicasOf, image, whole := Change{path: []string{"spec", "replicas"}}, Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
+	var patch Patch
+	patch.Set(2, "replicas", "1", "2", "spec", "replicas")
+	patch.Set("x", "image", "a", "x", container("nginx", "image")...)
+	patch.Set(nil, "container nginx", "was removed", "", container("nginx")...)
+	replicasOf, image, whole := patch.Changes[0], patch.Changes[1], patch.Changes[2]
 	const (
 		replicas   = `{"f:spec":{"f:replicas":{}}}`
 		containers = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"%s\"}":{".":{},"f:image":{}}}}}}}`

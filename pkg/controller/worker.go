@@ -86,7 +86,6 @@ type Worker struct {
 
 	kind, name string
 	options    WorkerOptions
-	metrics    Counters
 	backoff    *backoff
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
@@ -94,7 +93,7 @@ type Worker struct {
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// atStart are called in goroutines when the workers start. Their context ends with them.
 	atStart []func(context.Context)
-	// large is held while a sync has an object in memory that MarkLarge has marked, largeHolder is its key.
+	// large is held by the sync that has an object in memory which MarkLarge has marked, largeHolder is its key.
 	large       *semaphore.Weighted
 	largeHolder atomic.Value
 	// retryAfter has the time.Time of the end of each key's Retry-After.
@@ -106,10 +105,13 @@ type Worker struct {
 // Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
 	w := &Worker{
-		kind: kind, name: strings.ToLower(kind), options: options, metrics: options.Metrics.Of(kind), backoff: newBackoff(options.Clock),
+		kind: kind, name: strings.ToLower(kind), options: options, backoff: newBackoff(options.Clock),
 		Debouncer: newStatusDebouncer(options.Clock), syncs: map[string]SyncFunc{}, large: semaphore.NewWeighted(1),
 	}
 	w.Queue = newQueue(w.name, w.backoff, options.Clock)
+	// An alert on counters of rare events sees their first increase if they begin at 0.
+	options.Metrics.staleCacheSkips.WithLabelValues(w.name)
+	options.Metrics.panics.WithLabelValues(w.name)
 	return w
 }
 
@@ -119,19 +121,16 @@ func (w *Worker) Handle(namespace string, sync SyncFunc) {
 }
 
 // acquireLarge waits until the sync of no other key has a large object in memory, if the cached object is
-// marked as one. The caller calls release after its last request.
-func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) (release func(), err error) {
-	if holder, _ := w.largeHolder.Load().(cache.ObjectName); !isLarge(cached) || holder == key {
-		return func() {}, nil
+// marked as one. The Worker releases it after the sync.
+func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) error {
+	if !isLarge(cached) || w.largeHolder.Load() == any(key) {
+		return nil
 	}
 	if err := w.large.Acquire(ctx, 1); err != nil {
-		return nil, fmt.Errorf("waiting for another large object: %w", err)
+		return fmt.Errorf("waiting for another large object: %w", err)
 	}
 	w.largeHolder.Store(key)
-	return func() {
-		w.largeHolder.Store(cache.ObjectName{})
-		w.large.Release(1)
-	}, nil
+	return nil
 }
 
 // Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The
@@ -276,13 +275,16 @@ func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter t
 	start := w.options.Clock.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			w.metrics.metrics.panics.WithLabelValues(w.name).Inc()
+			w.options.Metrics.panics.WithLabelValues(w.name).Inc()
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 		if IsNamespaceTerminating(err) {
 			requeueAfter, err = 0, nil
 		}
-		w.metrics.Synced(requeueAfter, err, w.options.Clock.Since(start))
+		if w.largeHolder.CompareAndSwap(key, cache.ObjectName{}) {
+			w.large.Release(1)
+		}
+		w.options.Metrics.Synced(w.kind, requeueAfter, err, w.options.Clock.Since(start))
 	}()
 	handler, ok := w.syncs[key.Namespace]
 	if !ok {

@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	// writeTTL is how long a sync waits for a cache to show a write, and how long a deleted object counts as
-	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
+	// writeTTL is how long a sync waits for a cache to show a write. Each write has a precondition, so that a
+	// stale cache does no harm after that.
 	writeTTL = 30 * time.Second
 	// All repairs, and that the dependent was written, count until repairTTL after the last one. Between two
 	// repairs is a pause, minRepairPause at first, then twice the last one, up to maxRepairPause. From
@@ -45,9 +45,13 @@ const (
 	sweepPeriod = time.Minute
 )
 
-// VersionedStore is the part of an informer's store that tells how far it has come: the resource version
-// that it has reached, "" if that is unknown, as without client-go's feature gate AtomicFIFO.
-type VersionedStore interface{ LastStoreSyncResourceVersion() string }
+// VersionedStore is the part of an informer's store that tells how far it has come.
+type VersionedStore interface {
+	// LastStoreSyncResourceVersion returns the resource version that the store has reached, "" if that is
+	// unknown, as without client-go's feature gate AtomicFIFO.
+	LastStoreSyncResourceVersion() string
+	GetByKey(key string) (object any, exists bool, err error)
+}
 
 // Writes is the ledger of what this process last wrote for each owner, and what became of it:
 // whether the caches show it yet (KEP-5647), what admission put in place of it, and how often
@@ -55,11 +59,8 @@ type VersionedStore interface{ LastStoreSyncResourceVersion() string }
 type Writes struct {
 	clock clock.WithDelayedExecution
 
-	mu     sync.Mutex
-	owners map[cache.ObjectName]*ownerWrites
-	// deleted has the objects that the API server has accepted to delete, and when. Its answer
-	// has no resource version for Seen to wait for.
-	deleted  map[types.UID]time.Time
+	mu       sync.Mutex
+	owners   map[cache.ObjectName]*ownerWrites
 	sweeping bool
 }
 
@@ -74,6 +75,9 @@ type write struct {
 	store VersionedStore
 	// version is what the cache has to show, "" if it does.
 	version string
+	// deleted has the UIDs of the objects that the API server has accepted to delete, by key. Its answer has
+	// no version: the cache has to show them as terminating, or not at all.
+	deleted map[string]types.UID
 	at      time.Time
 
 	dependentState
@@ -82,16 +86,15 @@ type write struct {
 // dependentState is what became of the writes to a dependent in one generation of the owner.
 type dependentState struct {
 	generation int64
-	// written says that this process has created or patched the dependent.
-	written bool
 	// accepted are the values that admission put in place of those that were sent.
 	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
 	// repairs is how often the dependent was repaired while that many replicas were wanted: it starts anew
 	// with other ones.
-	repairs   int
-	replicas  int32
+	repairs  int
+	replicas int32
+	// lastWrite is when this process last created or patched the dependent, zero if it did not.
 	lastWrite time.Time
 	// message describes the other writer.
 	message string
@@ -99,7 +102,7 @@ type dependentState struct {
 
 // NewWrites returns a ledger without writes.
 func NewWrites(clock clock.WithDelayedExecution) *Writes {
-	return &Writes{clock: clock, owners: map[cache.ObjectName]*ownerWrites{}, deleted: map[types.UID]time.Time{}}
+	return &Writes{clock: clock, owners: map[cache.ObjectName]*ownerWrites{}}
 }
 
 // Seen returns nil if the caches show the last writes for the owner, else an ErrStaleCache: a
@@ -114,13 +117,26 @@ func (w *Writes) Seen(owner cache.ObjectName) error {
 	}
 	for i := range writes.last {
 		last := &writes.last[i]
-		read := last.store.LastStoreSyncResourceVersion()
-		order, err := resourceversion.CompareResourceVersion(read, last.version)
-		if err == nil && order < 0 && w.clock.Since(last.at) < writeTTL {
-			return fmt.Errorf("%w: one has reached version %s of %s", ErrStaleCache, read, last.version)
+		if err := last.seen(); err != nil && w.clock.Since(last.at) < writeTTL {
+			return err
 		}
 		// A cache that is filled anew from a lagging API server may go back in time.
-		last.version = ""
+		last.version, last.deleted = "", nil
+	}
+	return nil
+}
+
+// seen returns nil if the cache shows the write and the deletions, else an ErrStaleCache.
+func (w *write) seen() error {
+	reached := w.store.LastStoreSyncResourceVersion()
+	if order, err := resourceversion.CompareResourceVersion(reached, w.version); err == nil && order < 0 {
+		return fmt.Errorf("%w: one has reached version %s of %s", ErrStaleCache, reached, w.version)
+	}
+	for key, uid := range w.deleted {
+		// A store's GetByKey returns no error.
+		if cached, exists, _ := w.store.GetByKey(key); exists && cached.(metav1.Object).GetUID() == uid && !isTerminating(cached.(metav1.Object)) {
+			return fmt.Errorf("%w: one still has %s, which is deleted", ErrStaleCache, key)
+		}
 	}
 	return nil
 }
@@ -134,27 +150,15 @@ func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string
 	last.version, last.at = version, w.clock.Now()
 }
 
-// DeletionAccepted records that the API server has accepted to delete the object.
-func (w *Writes) DeletionAccepted(object types.UID) {
+// Deleted records that the API server has accepted to delete an object in that store.
+func (w *Writes) Deleted(owner metav1.Object, store VersionedStore, object metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deleted[object] = w.clock.Now()
-	w.sweepLater()
-}
-
-// DeletionSeen is told that the informer has reported the deletion of the object.
-func (w *Writes) DeletionSeen(object types.UID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.deleted, object)
-}
-
-// IsDeleted reports whether this process deleted the object less than 30 s ago and the
-// informer has not reported it yet.
-func (w *Writes) IsDeleted(object types.UID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.clock.Since(w.deleted[object]) < writeTTL
+	last := w.of(owner).in(store)
+	if last.deleted == nil {
+		last.deleted = map[string]types.UID{}
+	}
+	last.deleted[cache.MetaObjectToName(object).String()], last.at = object.GetUID(), w.clock.Now()
 }
 
 // state returns what is known of the dependent in that store, for the present generation of the owner.
@@ -183,14 +187,13 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 // withWrite returns the state after a write with that many wanted replicas. It is a repair if this process
 // or the status knows the dependent in this generation of the owner.
 func (s dependentState) withWrite(isRepair bool, replicas int32, now time.Time) dependentState {
-	s.written, s.lastWrite = true, now
-	if !isRepair {
-		return s
-	}
-	if s.replicas != replicas {
+	s.lastWrite = now
+	if isRepair && s.replicas != replicas {
 		s.replicas, s.repairs, s.message = replicas, 0, ""
 	}
-	s.repairs++
+	if isRepair {
+		s.repairs++
+	}
 	return s
 }
 
@@ -240,7 +243,7 @@ func (w *ownerWrites) in(store VersionedStore) *write {
 // expire drops repairs that no longer count.
 func (w *Writes) expire(state *dependentState) {
 	if w.clock.Since(state.lastWrite) >= repairTTL {
-		state.written, state.repairs, state.message = false, 0, ""
+		state.lastWrite, state.repairs, state.message = time.Time{}, 0, ""
 	}
 }
 
@@ -256,20 +259,18 @@ func (w *Writes) sweepLater() {
 func (w *Writes) sweep() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	isOver := func(at time.Time) bool { return w.clock.Since(at) >= writeTTL }
-	maps.DeleteFunc(w.deleted, func(_ types.UID, at time.Time) bool { return isOver(at) })
 	maps.DeleteFunc(w.owners, func(_ cache.ObjectName, writes *ownerWrites) bool {
 		writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
 			w.expire(&last.dependentState)
-			isSeen := last.version == "" || isOver(last.at)
-			return isSeen && !last.written && last.repairs == 0 && len(last.accepted) == 0 && last.overridden == ""
+			isSeen := last.version == "" && last.deleted == nil || w.clock.Since(last.at) >= writeTTL
+			return isSeen && last.lastWrite.IsZero() && len(last.accepted) == 0 && last.overridden == ""
 		})
 		return len(writes.last) == 0
 	})
 	if len(w.owners) == 0 {
 		w.owners = map[cache.ObjectName]*ownerWrites{} // A Go map never shrinks.
 	}
-	if w.sweeping = false; len(w.deleted) > 0 || len(w.owners) > 0 {
+	if w.sweeping = false; len(w.owners) > 0 {
 		w.sweepLater()
 	}
 }

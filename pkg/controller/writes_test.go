@@ -34,6 +34,9 @@ import (
 type reached string
 
 func (r *reached) LastStoreSyncResourceVersion() string { return string(*r) }
+func (r *reached) GetByKey(string) (any, bool, error) {
+	return &metav1.ObjectMeta{UID: "uid-web"}, true, nil
+}
 
 // ownerOf returns an owner of that name and UID.
 func ownerOf(name string, uid types.UID) *metav1.ObjectMeta {
@@ -94,17 +97,19 @@ func TestSweep(t *testing.T) {
 			t.Errorf("rule 11: a Foo made anew inherits that admission took %q from the earlier one", got.overridden)
 		}
 		time.Sleep(sweepPeriod - time.Second)
-		w.DeletionAccepted("uid-web")
+		w.Deleted(ownerOf("baz", "uid"), store, ownerOf("web", "uid-web"))
 		w.Wrote(ownerOf("bar", "uid"), store, "10")
 		time.Sleep(2 * time.Second)
-		if err := w.Seen(testKey("bar")); !w.IsDeleted("uid-web") || err == nil {
-			t.Errorf("rule 14: two seconds after the writes: the object is deleted: %v; a sync waits because of: %v", w.IsDeleted("uid-web"), err)
+		for _, name := range []string{"bar", "baz"} {
+			if err := w.Seen(testKey(name)); !errors.Is(err, ErrStaleCache) {
+				t.Errorf("rule 14: two seconds after a write for %s a sync waits because of: %v", name, err)
+			}
 		}
 	})
 	c := clocktesting.NewFakeClock(time.Now())
-	w := NewWrites(c)
-	w.DeletionAccepted("uid-web")
-	w.DeletionAccepted("uid-next")
+	w, store := NewWrites(c), ptr.To(reached("9"))
+	w.Wrote(ownerOf("foo", "uid"), store, "10")
+	w.Deleted(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
 	if got := c.Waiters(); got != 1 {
 		t.Errorf("rule 23: %d timers, want one for all", got)
 	}
@@ -119,13 +124,13 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		kept, forever int
 	}{
 		"rule 23: two deletions": {func(w *Writes) {
-			w.DeletionAccepted("uid")
+			w.Deleted(foo, store, ownerOf("web", "uid-web"))
 			time.Sleep(sweepPeriod - time.Second)
-			w.DeletionAccepted("another")
+			w.Deleted(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
 		}, 0, 0},
 		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(foo, store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
-			w.setState(foo, store, dependentState{written: true, lastWrite: time.Now()})
+			w.setState(foo, store, dependentState{lastWrite: time.Now()})
 		}, 1, 0},
 		"rule 4: what admission answered is kept": {func(w *Writes) {
 			w.setState(foo, store, dependentState{repairs: 1, lastWrite: time.Now(), accepted: []Change{{Field: "image"}}})
@@ -143,8 +148,8 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 					time.AfterFunc(after, func() {
 						w.mu.Lock()
 						defer w.mu.Unlock()
-						if got := len(w.owners); got != want || len(w.deleted) > 0 || w.sweeping != (want > 0) {
-							t.Errorf("after %v: %d owners and %d deletions are remembered, want %d and none; a timer goes on: %v", after, got, len(w.deleted), want, w.sweeping)
+						if got := len(w.owners); got != want || w.sweeping != (want > 0) {
+							t.Errorf("after %v: %d owners are remembered, want %d; a timer goes on: %v", after, got, want, w.sweeping)
 						}
 						if shrunk := reflect.ValueOf(w.owners).Pointer() != first; shrunk != (want == 0) {
 							t.Errorf("after %v: the map, which never shrinks, is replaced: %v", after, shrunk)

@@ -22,7 +22,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
@@ -37,10 +36,9 @@ import (
 type Controller interface {
 	// Run runs informers and workers until ctx is done, and returns when they have ended.
 	Run(ctx context.Context)
-	// Forget drops what the process remembers between syncs of these Foos, and of its
-	// deletions of Deployments with these UIDs. Contention over a field, own writes and
-	// status updates that wait belong to that; the caches do not.
-	Forget(foos []cache.ObjectName, deployments []types.UID)
+	// Forget drops what the process remembers between syncs of these Foos. Contention over a
+	// field, own writes and status updates that wait belong to that; the caches do not.
+	Forget(foos []cache.ObjectName)
 }
 
 // Env is what the controller under test gets from the simulated cluster.
@@ -126,11 +124,7 @@ func (p *process) forget() {
 	for _, event := range p.cluster.foos.events {
 		foos = append(foos, cache.MetaObjectToName(event.object))
 	}
-	var deployments []types.UID
-	for _, event := range p.cluster.deployments.events {
-		deployments = append(deployments, event.object.GetUID())
-	}
-	p.controller.Forget(foos, deployments)
+	p.controller.Forget(foos)
 }
 
 // Event implements record.EventRecorder.

@@ -260,18 +260,21 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	if err != nil || d.start == nil && !d.tryNext {
 		return res, err
 	}
-	err = c.cronTabs.WithLive(ctx, snap.cronTab, func(live *alphav1.CronTab) error {
-		job := newJob(live, d.toCreate(), d.zone())
-		if d.tryNext {
-			return c.tryNext(ctx, snap.cronTab, job, &res)
+	live, err := c.cronTabs.Live(ctx, snap.cronTab)
+	if err != nil {
+		return res, err
+	}
+	job := newJob(live, d.toCreate(), d.zone())
+	if d.tryNext {
+		err = c.tryNext(ctx, snap.cronTab, job, &res)
+		return res, err
+	}
+	for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
+		if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
+			return res, err
 		}
-		for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
-			if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
-				return err
-			}
-		}
-		return c.replaceAndCreate(ctx, snap, d, job, &res)
-	})
+	}
+	err = c.replaceAndCreate(ctx, snap, d, job, &res)
 	return res, err
 }
 

@@ -158,7 +158,10 @@ func syncStarts() map[string]syncTest {
 			now: "12:00", cronTab: due, prepare: func(f *testbed) { f.edit("backup") }, does: "live", err: "is out of date"},
 
 		"rule C10: a Job that this process has just deleted may still run": {
-			now: "12:10", cronTab: waits, jobs: running, prepare: func(f *testbed) { f.cronTabs.DeletionAccepted(running[0].UID) }},
+			now: "12:10", cronTab: waits, jobs: running, does: "rest", err: isBehind,
+			prepare: func(f *testbed) {
+				f.cronTabs.Deleted(waits, f.options.Jobs.TypedInformer().GetTypedIndexer(), running[0])
+			}},
 		"rule C10: an active Job that the cache does not have yet is read live": {
 			now: "12:00", cronTab: forbids, live: running, does: "live, get 11:00", err: isBehind},
 		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),

@@ -189,12 +189,12 @@ func newMemory(memcached *v1alpha1.Memcached) corev1.ResourceList {
 // these fields.
 func diffDeployment(desired, current *appsv1.Deployment) controller.Patch {
 	patch, want := controller.NewPatch(current), desired.Spec.Template.Spec
-	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
+	deployment.CompareReplicas(&patch, current, desired)
 	compareLabels(&patch, desired.Spec.Template.Labels, current)
 	comparePod(&patch, &current.Spec.Template.Spec)
 	compareSpread(&patch, want.TopologySpreadConstraints, current.Spec.Template.Spec.TopologySpreadConstraints)
 	if container := deployment.Container(current, containerName); container == nil {
-		patch.AddContainer(&want.Containers[0])
+		deployment.AddContainer(&patch, &want.Containers[0])
 	} else {
 		compareContainer(&patch, &want.Containers[0], container)
 	}
@@ -226,7 +226,7 @@ func compareLabels(patch *controller.Patch, want map[string]string, current *app
 			continue
 		}
 		if got := current.Spec.Template.Labels[label]; got != want[label] {
-			patch.SetInTemplate(want[label], strconv.Quote(got), strconv.Quote(want[label]), "metadata", "labels", label)
+			deployment.SetInTemplate(patch, want[label], strconv.Quote(got), strconv.Quote(want[label]), "metadata", "labels", label)
 		}
 	}
 }
@@ -235,12 +235,12 @@ func compareLabels(patch *controller.Patch, want map[string]string, current *app
 func comparePod(patch *controller.Patch, pod *corev1.PodSpec) {
 	got := ptr.Deref(pod.SecurityContext, corev1.PodSecurityContext{})
 	if !ptr.Deref(got.RunAsNonRoot, false) {
-		patch.SetInTemplate(true, describe(got.RunAsNonRoot), "true", "spec", "securityContext", "runAsNonRoot")
+		deployment.SetInTemplate(patch, true, describe(got.RunAsNonRoot), "true", "spec", "securityContext", "runAsNonRoot")
 	}
 	if got.SeccompProfile == nil || got.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		// localhostProfile is valid only with the type Localhost.
 		profile := map[string]any{"type": corev1.SeccompProfileTypeRuntimeDefault, "localhostProfile": nil}
-		patch.SetInTemplate(profile, describeProfile(got.SeccompProfile), "RuntimeDefault", "spec", "securityContext", "seccompProfile")
+		deployment.SetInTemplate(patch, profile, describeProfile(got.SeccompProfile), "RuntimeDefault", "spec", "securityContext", "seccompProfile")
 	}
 }
 
@@ -248,7 +248,7 @@ func comparePod(patch *controller.Patch, pod *corev1.PodSpec) {
 // earlier key asked for must go.
 func compareSpread(patch *controller.Patch, want, got []corev1.TopologySpreadConstraint) {
 	if is, words := describeSpread(got), describeSpread(want); len(want) > 0 && is != words {
-		patch.SetInTemplate([]any{map[string]string{"$patch": "replace"}, want[0]}, is, words, "spec", "topologySpreadConstraints")
+		deployment.SetInTemplate(patch, []any{map[string]string{"$patch": "replace"}, want[0]}, is, words, "spec", "topologySpreadConstraints")
 	}
 }
 
@@ -264,17 +264,17 @@ func describeSpread(constraints []corev1.TopologySpreadConstraint) string {
 
 // compareContainer puts right what of the container is ours.
 func compareContainer(patch *controller.Patch, want, got *corev1.Container) {
-	compare := func(value any, is, words string, path ...string) {
+	compare := func(value any, is, words string, path ...any) {
 		if is != words {
-			patch.SetInContainer(containerName, value, is, words, path...)
+			deployment.SetInContainer(patch, containerName, value, is, words, path...)
 		}
 	}
 	compare(want.Image, got.Image, want.Image, "image")
 	compare(want.Command, describeList(got.Command), describeList(want.Command), "command")
 	if len(got.Command) < 3 || got.Command[2] != want.Command[2] {
 		// Resources are not compared: users may change them, and an upgrade must not restart Pods.
-		patch.SetInContainer(containerName, want.Resources.Requests[corev1.ResourceMemory], "", "", "resources", "requests", "memory")
-		patch.SetInContainer(containerName, want.Resources.Limits[corev1.ResourceMemory], "", "", "resources", "limits", "memory")
+		deployment.SetInContainer(patch, containerName, want.Resources.Requests[corev1.ResourceMemory], "", "", "resources", "requests", "memory")
+		deployment.SetInContainer(patch, containerName, want.Resources.Limits[corev1.ResourceMemory], "", "", "resources", "limits", "memory")
 	}
 	compare(nil, describeList(got.Args), "none", "args")
 	comparePorts(patch, want.Ports[0], got.Ports)
@@ -306,7 +306,7 @@ func comparePorts(patch *controller.Patch, want corev1.ContainerPort, got []core
 			ports = append(ports, port)
 		}
 	}
-	patch.SetInContainer(containerName, append(ports, want), cmp.Or(strings.Join(was, " and "), "none"), describePort(want), "ports")
+	deployment.SetInContainer(patch, containerName, append(ports, want), cmp.Or(strings.Join(was, " and "), "none"), describePort(want), "ports")
 }
 
 // describe returns the value of an optional field in words.

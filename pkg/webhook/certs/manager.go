@@ -70,7 +70,7 @@ type Manager struct {
 	secret  *object
 	targets []*object
 	clock   clock.PassiveClock
-	metrics controller.Counters
+	metrics *controller.Metrics
 	writes  *controller.Writes
 	// current is the certificate that is served, nil before the first sync.
 	current atomic.Pointer[tls.Certificate]
@@ -106,7 +106,7 @@ func New(options Options) *Manager {
 	options.Worker.Workers = 1
 	m := &Manager{
 		Worker: controller.NewWorker(kind, options.Worker), rotation: rotation{hosts: options.Hosts, lifetime: options.Lifetime},
-		clock: options.Worker.Clock, metrics: options.Worker.Metrics.Of(kind), writes: controller.NewWrites(options.Worker.Clock),
+		clock: options.Worker.Clock, metrics: options.Worker.Metrics, writes: controller.NewWrites(options.Worker.Clock),
 	}
 	m.Handle(metav1.NamespaceAll, m.sync)
 	m.secret = m.watch(options.Client, corev1.SchemeGroupVersion.WithResource("secrets"), options.Secret)
@@ -263,7 +263,7 @@ func (m *Manager) write(ctx context.Context, to *object, content *unstructured.U
 	if err != nil {
 		return fmt.Errorf("writing the certificate to %s %s: %w", to.resource.Resource, to.name, err)
 	}
-	m.metrics.Wrote(to.resource.Resource, verb)
+	m.metrics.Wrote(kind, to.resource.Resource, verb)
 	owner := &metav1.ObjectMeta{Namespace: m.secret.name.Namespace, Name: m.secret.name.Name}
 	m.writes.Wrote(owner, to.informer.GetStore(), written.GetResourceVersion())
 	klog.FromContext(ctx).Info(message, "resource", to.resource.Resource, "name", to.name)

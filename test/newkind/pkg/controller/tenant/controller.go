@@ -56,7 +56,6 @@ type Controller struct {
 	client        clientset.Interface
 	service       Service
 	tenantIndexer cache.TypedIndexer[*v1alpha1.Tenant]
-	metrics       controller.Counters
 
 	controller.Options
 }
@@ -78,7 +77,7 @@ type Options struct {
 func New(ctx context.Context, options Options) (*Controller, error) {
 	tenants, configMaps := options.Tenants.TypedInformer(), options.ConfigMaps.TypedInformer()
 	c := &Controller{
-		client: options.Client, service: options.Service, tenantIndexer: tenants.GetTypedIndexer(), metrics: options.Metrics.Of(tenantKind), Options: options.Options,
+		client: options.Client, service: options.Service, tenantIndexer: tenants.GetTypedIndexer(), Options: options.Options,
 	}
 	c.tenants = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Tenant]{
 		Options: options.Options, Kind: tenantGVK(), Resource: v1alpha1.Resource("tenants"), Informer: tenants,

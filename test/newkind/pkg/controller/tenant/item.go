@@ -106,21 +106,23 @@ func (c *Controller) deleteItem(ctx context.Context, tenant *v1alpha1.Tenant) er
 // setFinalizer adds the finalizer or removes it. The patch replaces the whole list, of which the cache does not
 // hold the finalizers of others, so it is read live, and the patch has the version that was read.
 func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.Tenant, wanted bool) error {
-	return c.tenants.WithLive(ctx, tenant, func(live *v1alpha1.Tenant) error {
-		finalizers := slices.DeleteFunc(slices.Clone(live.Finalizers), func(name string) bool { return name == finalizer })
-		if wanted {
-			finalizers = append(finalizers, finalizer)
-		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.ResourceVersion, "finalizers": finalizers}})
-		if err != nil {
-			return fmt.Errorf("encoding finalizers: %w", err)
-		}
-		patched, err := c.client.TenancyV1alpha1().Tenants(live.Namespace).Patch(ctx, live.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
-		if err != nil {
-			return fmt.Errorf("updating the finalizers of Tenant: %w", err)
-		}
-		c.metrics.Wrote("tenants", "patch")
-		c.tenants.Wrote(tenant, c.tenantIndexer, patched.ResourceVersion)
-		return nil
-	})
+	live, err := c.tenants.Live(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(live.Finalizers), func(name string) bool { return name == finalizer })
+	if wanted {
+		finalizers = append(finalizers, finalizer)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return fmt.Errorf("encoding finalizers: %w", err)
+	}
+	patched, err := c.client.TenancyV1alpha1().Tenants(live.Namespace).Patch(ctx, live.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the finalizers of Tenant: %w", err)
+	}
+	c.Metrics.Wrote(tenantKind, "tenants", "patch")
+	c.tenants.Wrote(tenant, c.tenantIndexer, patched.ResourceVersion)
+	return nil
 }

@@ -1,0 +1,64 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package deployment
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"example.com/sample-controller/pkg/controller"
+)
+
+// These functions add changes to the patch of a Deployment. from and to describe the old and the new value. An
+// element of path is the name of a field. The value nil removes the field.
+
+// CompareReplicas adds spec.replicas if it is not the desired one. The API server defaults it to 1.
+func CompareReplicas(patch *controller.Patch, current, desired *appsv1.Deployment) {
+	got, want := ptr.Deref(current.Spec.Replicas, 1), ptr.Deref(desired.Spec.Replicas, 1)
+	if got != want {
+		patch.Set(want, "replicas", fmt.Sprint(got), fmt.Sprint(want), "spec", "replicas")
+	}
+}
+
+// SetInTemplate sets the field of the Pod template at that path.
+func SetInTemplate(patch *controller.Patch, value any, from, to string, path ...any) {
+	patch.Set(value, fieldName(path), from, to, slices.Concat([]any{"spec", "template"}, path)...)
+}
+
+// SetInContainer sets the field of the named container at that path.
+func SetInContainer(patch *controller.Patch, name string, value any, from, to string, path ...any) {
+	patch.Set(value, fieldName(path), from, to, slices.Concat(containerPath(name), path)...)
+}
+
+// AddContainer adds a container that was removed from the Pod template.
+func AddContainer(patch *controller.Patch, container *corev1.Container) {
+	patch.Set(container, "container "+container.Name, "was removed", "", containerPath(container.Name)...)
+}
+
+func containerPath(name string) []any {
+	return []any{"spec", "template", "spec", "containers", fieldpath.KeyByFields("name", name)}
+}
+
+func fieldName(path []any) string {
+	return strings.TrimPrefix(fieldpath.MakePathOrDie(path...).String(), ".")
+}
