@@ -25,6 +25,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -392,4 +393,46 @@ func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
 		return nil
 	}
 	return d.failed("writing", object, ErrOverridden)
+}
+
+// EventHandler returns the handler that enqueues the owners that control a dependent, before and
+// after the event. It calls enqueueName with the name of the object if the event matters to other owners
+// that ask for that name: annotations tell of an adoption, managed fields of our first write.
+func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
+		AddFunc: func(object T, isInInitialList bool) {
+			if isInInitialList {
+				// Each owner is in the queue because of its own list.
+				return
+			}
+			d.enqueueOwner(object)
+			enqueueName(cache.MetaObjectToName(object))
+		},
+		UpdateFunc: func(old, object T) {
+			if old.GetResourceVersion() == object.GetResourceVersion() {
+				return
+			}
+			d.enqueueOwner(old)
+			d.enqueueOwner(object)
+			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
+				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
+				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
+				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
+				enqueueName(cache.MetaObjectToName(object))
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			if deleted.OptionalObj != *new(T) {
+				d.enqueueOwner(deleted.OptionalObj)
+			}
+			enqueueName(deleted.GetObjectName())
+		},
+	}
+}
+
+// enqueueOwner enqueues the owner that controls the object, if one does.
+func (d *Dependents[O, T]) enqueueOwner(object T) {
+	if ref := ControllerOf(object, d.owners.Kind.GroupKind()); ref != nil {
+		d.owners.Worker.Queue.AddHighPriority(cache.NewObjectName(object.GetNamespace(), ref.Name))
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +100,55 @@ func (o *Owners[O]) Cached(key cache.ObjectName) (owner O, exists bool) {
 func (o *Owners[O]) forget(key cache.ObjectName) {
 	o.Forget(key)
 	o.Worker.Debouncer.Reset(key)
+}
+
+// statusEventDelay is the delay after an update that leaves the spec alone: as a rule the controller's own.
+const statusEventDelay = time.Second
+
+// EventHandler returns the handler that enqueues an owner for its events. An update of its status waits for
+// the retry of a failed sync: a refusal whose message differs each time would be retried without backoff.
+func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
+		AddFunc: func(owner O, isInInitialList bool) {
+			if key := cache.MetaObjectToName(owner); isInInitialList {
+				// With low priority: a user's change does not wait for the whole list.
+				o.Worker.Queue.Add(key)
+			} else {
+				o.Worker.Queue.AddHighPriority(key)
+			}
+		},
+		UpdateFunc: func(old, owner O) {
+			key := cache.MetaObjectToName(owner)
+			switch {
+			case old.GetResourceVersion() == owner.GetResourceVersion():
+				if o.Worker.options.Resync {
+					o.Worker.Queue.Add(key)
+				}
+			case old.GetUID() != owner.GetUID():
+				o.enqueueGone(key)
+			case old.GetGeneration() != owner.GetGeneration():
+				// The backoff belongs to the old spec.
+				o.Worker.Queue.Forget(key)
+				o.Worker.Queue.AddHighPriority(key)
+			// The cache keeps the annotations that a controller reads, for Foos none.
+			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
+				o.Worker.Queue.AddHighPriority(key)
+			case o.Worker.Queue.NumRequeues(key) > 0:
+				// The retry comes before that, or has just succeeded.
+				o.Worker.Queue.AddAfter(key, maxBackoff)
+			default:
+				o.Worker.Queue.AddAfter(key, statusEventDelay)
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[O]) { o.enqueueGone(deleted.GetObjectName()) },
+	}
+}
+
+// enqueueGone forgets and enqueues an owner that is gone, or was created again.
+func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
+	o.forget(key)
+	o.Worker.Queue.Forget(key)
+	o.Worker.Queue.AddHighPriority(key)
 }
 
 // CheckLive returns nil if the API server has the owner as the cache does, and a NewConflict if

@@ -120,6 +120,19 @@ func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
 }
 
+// AddEventHandler makes Run add a handler to the informer of a kind. Before that, in a process that stands
+// by, it would fill a queue that no worker drains.
+func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
+	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
+		logger := klog.FromContext(ctx)
+		registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
+		if err != nil {
+			return nil, fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
+		}
+		return registration.HasSyncedChecker(), nil
+	})
+}
+
 // acquireLarge waits until the sync of no other key has a large object in memory, if the cached object is
 // marked as one. The Worker releases it after the sync.
 func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) error {
