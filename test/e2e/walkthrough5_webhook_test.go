@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
@@ -285,17 +286,23 @@ func (w *webhookEnv) awaitRefused(t *testing.T, deployment, reason string) {
 // versions reads, writes and watches a Foo through both versions.
 func (w *webhookEnv) versions(t *testing.T) {
 	alphas, betas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace), shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
-	events, err := betas.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "both"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer events.Stop()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	before, err := betas.List(t.Context(), metav1.ListOptions{})
+	must(err)
+	// The API server ends the watches of a resource whose CRD changes, as when a caBundle is written.
+	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), before.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = "metadata.name=both"
+			return betas.Watch(ctx, options)
+		},
+	})
+	must(err)
+	defer events.Stop()
 	_, err = betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: v1beta1.FooSpec{
 		Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:1"}, Replicas: ptr.To[int32](0),
 	}}, metav1.CreateOptions{})
