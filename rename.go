@@ -219,7 +219,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 	}
 	// The next sync waits until the cache shows that.
 	isDeleted := func(former *appsv1.Deployment) bool { return slices.Contains(deleted, former) }
-	old.former, old.terminating = slices.DeleteFunc(slices.Clone(old.former), isDeleted), slices.Concat(old.terminating, deleted)
+	old.former, old.terminating = slices.DeleteFunc(old.former, isDeleted), slices.Concat(old.terminating, deleted)
 	return old, refused
 }
 

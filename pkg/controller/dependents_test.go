@@ -377,7 +377,10 @@ func TestLargeObjects(t *testing.T) {
 				}
 				// A sync that fails makes way for the next one.
 				for range test.want + 1 {
-					held <- struct{}{}
+					select {
+					case held <- struct{}{}:
+					case <-time.After(time.Minute):
+					}
 					if err := <-results; !controller.IsRefusal(err) {
 						t.Errorf("error %v", err)
 					}
