@@ -145,15 +145,15 @@ func (s *Store) doToDeployment(op Op) {
 	deployment := s.deployment(op.Deployment)
 	switch {
 	case op.Verb == CreateForeign && deployment == nil:
-		s.must(s.create(s.deployments, s.admit(foreignDeployment(op.Deployment))))
+		s.must(s.create(s.deployments, s.admit(ForeignDeployment(op.Deployment))))
 	case deployment == nil:
 	case op.Verb == CopyDeployment && s.deployment(op.Other) == nil:
-		s.must(s.create(s.deployments, s.admit(copyOfDeployment(deployment, op.Other))))
+		s.must(s.create(s.deployments, s.admit(CopyOfDeployment(deployment, op.Other))))
 	case op.Verb == DeleteDeployment:
 		s.must(s.remove(s.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case op.Verb == EditDeployment:
 		deployment = copyOf(deployment)
-		s.edit(deployment, op)
+		s.Edit(deployment, op)
 		s.replace(s.deployments, s.admit(deployment))
 	}
 }
@@ -168,7 +168,8 @@ func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
 	return deployment
 }
 
-func (s *Store) edit(deployment *appsv1.Deployment, op Op) {
+// Edit changes the Deployment as the operation asks.
+func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
 	spec := &deployment.Spec
 	switch op.Edit {
 	case EditReplicas:
@@ -240,16 +241,17 @@ func (c *simCluster) autoscale(op Op, until time.Time) {
 	})
 }
 
-// copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
+// CopyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
 // no managed fields.
-func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
+func CopyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
 		Spec:       *deployment.Spec.DeepCopy(),
 	}
 }
 
-func foreignDeployment(name string) *appsv1.Deployment {
+// ForeignDeployment returns a Deployment that no Foo owns.
+func ForeignDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"foreign": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},

@@ -1,0 +1,119 @@
+//go:build compare
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// The policies of namespaces, also terminating. Most have none.
+const (
+	rewrite = "rewrite"
+	refuse  = "refuse"
+)
+
+var policies = []string{"", "", rewrite, "", refuse, "", terminating}
+
+// The states of an object.
+const (
+	absent      = "absent"
+	live        = "live"
+	terminating = "terminating"
+	replaced    = "replaced"
+	foreign     = "foreign"
+)
+
+// The preconditions of a request.
+const (
+	none         = "none"
+	fresh        = "fresh"
+	staleVersion = "stale version"
+	staleUID     = "stale UID"
+)
+
+// namespaceDeleted stands for the request that makes a namespace terminating.
+const namespaceDeleted = "delete the namespace"
+
+// cell is a class of requests.
+type cell struct {
+	policy, resource, verb, precondition, state string
+}
+
+func (c cell) compare(d cell) int {
+	return cmp.Or(strings.Compare(c.policy, d.policy), strings.Compare(c.resource, d.resource), strings.Compare(c.verb, d.verb),
+		strings.Compare(c.precondition, d.precondition), strings.Compare(c.state, d.state))
+}
+
+// inForce returns the cell under the policy of the sequence.
+func (s *sequence) inForce(c cell) cell {
+	if c.policy = s.policy; c.policy == terminating && !slices.Contains(s.sent, namespaceDeleted) {
+		c.policy = ""
+	}
+	c.precondition = cmp.Or(c.precondition, none)
+	return c
+}
+
+// table counts the answers to each class of requests.
+type table struct {
+	mu     sync.Mutex
+	counts map[cell]map[string]int
+}
+
+func (t *table) add(c cell, answer string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts[c] == nil {
+		t.counts[c] = map[string]int{}
+	}
+	t.counts[c][answer]++
+}
+
+// String is a table in Markdown.
+func (t *table) String() string {
+	var text strings.Builder
+	text.WriteString("| policy | resource | request | precondition | object | answers |\n|---|---|---|---|---|---|\n")
+	for _, c := range slices.SortedFunc(maps.Keys(t.counts), cell.compare) {
+		var answers []string
+		for _, answer := range slices.Sorted(maps.Keys(t.counts[c])) {
+			answers = append(answers, fmt.Sprintf("%s: %d", answer, t.counts[c][answer]))
+		}
+		fmt.Fprintf(&text, "| %s | %s | %s | %s | %s | %s |\n", c.policy, c.resource, c.verb, c.precondition, c.state, strings.Join(answers, ", "))
+	}
+	return text.String()
+}
+
+// check fails the test for each class of requests that is possible and was sent too seldom.
+func (t *table) check(test *testing.T, least int) {
+	test.Helper()
+	for c, answers := range t.counts {
+		count := 0
+		for _, n := range answers {
+			count += n
+		}
+		if count < least {
+			test.Errorf("%+v was sent %d times", c, count)
+		}
+	}
+}
