@@ -241,6 +241,7 @@ func (s *Store) create(o *objects, object Object) error {
 	if o.present[object.GetName()] != nil {
 		return apierrors.NewAlreadyExists(o.group, object.GetName())
 	}
+	setDefaults(object)
 	s.uids++
 	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
 	object.SetNamespace(Namespace)
@@ -254,6 +255,7 @@ func (s *Store) create(o *objects, object Object) error {
 // generation; without any change there is no new version.
 func (s *Store) replace(o *objects, object Object) {
 	old := o.present[object.GetName()]
+	setDefaults(object)
 	if sameObject(old, object) {
 		return
 	}
