@@ -265,9 +265,14 @@ func (s *sequence) list(resource string) {
 	}
 	want, version := map[string]sim.Object{}, ""
 	for _, e := range s.history {
-		if version = e.Object.GetResourceVersion(); e.resource == resource && e.Type != watch.Deleted {
+		if e.resource == resource || c.precondition != "0" {
+			// The cache that answers a list of "0" shows what its watch has shown.
+			version = e.Object.GetResourceVersion()
+		}
+		switch {
+		case e.resource == resource && e.Type != watch.Deleted:
 			want[e.Object.GetName()] = e.Object
-		} else if e.resource == resource {
+		case e.resource == resource:
 			delete(want, e.Object.GetName())
 		}
 		if c.precondition == "Exact" && s.random.IntN(len(s.history)) == 0 {

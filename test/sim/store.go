@@ -300,6 +300,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 	if object.GetDeletionTimestamp() == nil {
 		now := s.now()
 		object.SetDeletionTimestamp(&now)
+		object.SetDeletionGracePeriodSeconds(ptr.To[int64](0))
 		object.SetGeneration(object.GetGeneration() + 1)
 	}
 	if !sameObject(old, object) {
