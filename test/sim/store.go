@@ -259,7 +259,7 @@ func (s *Store) replace(o *objects, object Object) {
 	if sameObject(old, object) {
 		return
 	}
-	if !sameSpec(old, object) {
+	if !sameIntent(old, object) {
 		object.SetGeneration(old.GetGeneration() + 1)
 	}
 	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
@@ -400,12 +400,14 @@ func sameObject(a, b Object) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-func sameSpec(a, b Object) bool {
+// sameIntent compares what the generation counts changes of: of Deployments also annotations.
+func sameIntent(a, b Object) bool {
 	switch a := a.(type) {
 	case *v1alpha1.Foo:
 		return equality.Semantic.DeepEqual(a.Spec, b.(*v1alpha1.Foo).Spec)
 	case *appsv1.Deployment:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*appsv1.Deployment).Spec)
+		b := b.(*appsv1.Deployment)
+		return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 	}
 	panic(fmt.Sprintf("unexpected %T", a))
 }
