@@ -197,7 +197,8 @@ func (s *Store) RollOut(name string) bool {
 	return s.version != before
 }
 
-// store gives the object a new version, keeps a copy, and tells of it.
+// store gives the object a new version, keeps a copy, and tells of it. A watch tells of a deleted object as it was
+// stored: without the change that removed its last finalizer.
 func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.version++
 	object.SetResourceVersion(strconv.FormatInt(s.version, 10))
@@ -263,7 +264,7 @@ func (s *Store) replace(o *objects, object Object) {
 		object.SetGeneration(old.GetGeneration() + 1)
 	}
 	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
-		s.store(o, watch.Deleted, object)
+		s.store(o, watch.Deleted, copyOf(old))
 		return
 	}
 	s.store(o, watch.Modified, object)
@@ -281,7 +282,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 		}
 	}
 	object := copyOf(old)
-	finalizers := slices.DeleteFunc(object.GetFinalizers(), func(f string) bool {
+	finalizers := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(f string) bool {
 		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
 	})
 	if options.PropagationPolicy != nil {
@@ -292,11 +293,11 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 			finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
 		}
 	}
-	object.SetFinalizers(finalizers)
 	if len(finalizers) == 0 {
 		s.store(o, watch.Deleted, object)
 		return nil
 	}
+	object.SetFinalizers(finalizers)
 	if object.GetDeletionTimestamp() == nil {
 		now := s.now()
 		object.SetDeletionTimestamp(&now)
