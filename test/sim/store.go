@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -330,7 +331,12 @@ func (s *Store) patch(name string, patch []byte) (Object, error) {
 	}
 	controllers := slices.DeleteFunc(slices.Clone(after.OwnerReferences), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
 	if len(controllers) > 1 || after.UID != before.UID {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, before.Name, nil)
+		path := field.NewPath("metadata", "ownerReferences")
+		if after.UID != before.UID {
+			path = field.NewPath("metadata", "uid")
+		}
+		kind := schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}
+		return nil, apierrors.NewInvalid(kind, before.Name, field.ErrorList{field.Invalid(path, nil, "")})
 	}
 	after.Status = before.Status
 	noteManager(s.admit(after))
