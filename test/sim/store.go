@@ -138,9 +138,6 @@ func (r *Request) String() string {
 // Serve carries out a request of the controller.
 func (s *Store) Serve(r *Request) (Object, error) {
 	o := s.of(r.Resource)
-	if r.Verb != "get" && r.Subresource == "" && s.refuses {
-		return nil, apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
-	}
 	switch {
 	case r.Verb == "get":
 		if object := o.present[r.Name]; object != nil {
@@ -150,7 +147,11 @@ func (s *Store) Serve(r *Request) (Object, error) {
 	case r.Verb == "create" && o == s.deployments:
 		object := s.admit(copyOf(r.Object.(*appsv1.Deployment)))
 		noteManager(object)
-		if err := s.create(o, object); err != nil {
+		err := s.checkPolicy(r.Name)
+		if err == nil {
+			err = s.create(o, object)
+		}
+		if err != nil {
 			return nil, err
 		}
 		return object, nil
@@ -159,9 +160,25 @@ func (s *Store) Serve(r *Request) (Object, error) {
 	case r.Verb == "patch" && o == s.foos && r.Subresource == "status" && r.PatchType == types.MergePatchType:
 		return s.patchStatus(r.Name, r.Patch)
 	case r.Verb == "delete" && o == s.deployments:
-		return nil, s.remove(o, r.Name, r.Options)
+		err := s.checkPreconditions(o, r.Name, r.Options.Preconditions)
+		if err == nil {
+			err = s.checkPolicy(r.Name)
+		}
+		if err == nil {
+			err = s.remove(o, r.Name, r.Options)
+		}
+		return nil, err
 	}
 	return nil, apierrors.NewMethodNotSupported(o.group, r.Verb)
+}
+
+// checkPolicy returns the refusal of the policy that refuses writes to Deployments, if that is in force. It sees a
+// write that is valid, and whose preconditions are met.
+func (s *Store) checkPolicy(name string) error {
+	if s.refuses {
+		return apierrors.NewForbidden(s.deployments.group, name, errors.New("a policy refuses it"))
+	}
+	return nil
 }
 
 // Do does what a user does. An operation on an object that does not exist does nothing, like a
@@ -271,17 +288,25 @@ func (s *Store) replace(o *objects, object Object) {
 	s.store(o, watch.Modified, object)
 }
 
+// checkPreconditions returns why an object must not be deleted.
+func (s *Store) checkPreconditions(o *objects, name string, conditions *metav1.Preconditions) error {
+	object := o.present[name]
+	switch {
+	case object == nil:
+		return apierrors.NewNotFound(o.group, name)
+	case conditions == nil:
+	case conditions.UID != nil && *conditions.UID != object.GetUID() || conditions.ResourceVersion != nil && *conditions.ResourceVersion != object.GetResourceVersion():
+		return apierrors.NewConflict(o.group, name, errors.New("the preconditions are not met"))
+	}
+	return nil
+}
+
 // remove deletes an object, or sets its deletion timestamp if it has finalizers.
 func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) error {
+	if err := s.checkPreconditions(o, name, options.Preconditions); err != nil {
+		return err
+	}
 	old := o.present[name]
-	if old == nil {
-		return apierrors.NewNotFound(o.group, name)
-	}
-	if conditions := options.Preconditions; conditions != nil {
-		if conditions.UID != nil && *conditions.UID != old.GetUID() || conditions.ResourceVersion != nil && *conditions.ResourceVersion != old.GetResourceVersion() {
-			return apierrors.NewConflict(o.group, name, fmt.Errorf("the preconditions are not met"))
-		}
-	}
 	object := copyOf(old)
 	finalizers := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(f string) bool {
 		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
@@ -338,8 +363,13 @@ func (s *Store) patch(name string, patch []byte) (Object, error) {
 		kind := schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}
 		return nil, apierrors.NewInvalid(kind, before.Name, field.ErrorList{field.Invalid(path, nil, "")})
 	}
+	if err := s.checkPolicy(name); err != nil {
+		return nil, err
+	}
 	after.Status = before.Status
-	noteManager(s.admit(after))
+	if s.admit(after); !sameObject(before, after) {
+		noteManager(after)
+	}
 	s.replace(s.deployments, after)
 	return after, nil
 }
