@@ -261,7 +261,9 @@ func (s *sequence) translateIDs(fields map[string]any) {
 			s.translateIDs(value)
 		case []any:
 			for _, each := range value {
-				s.translateIDs(each.(map[string]any))
+				if fields, ok := each.(map[string]any); ok {
+					s.translateIDs(fields)
+				}
 			}
 		}
 	}

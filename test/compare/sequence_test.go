@@ -152,7 +152,7 @@ func (s *sequence) run() {
 // both sends a request to both API servers. The one for the real one is translated.
 func (s *sequence) both(c cell, r *sim.Request) {
 	c.verb, c.resource, c.state = strings.TrimSpace(r.Verb+" "+r.Subresource), r.Resource, s.state(r.Resource, r.Name)
-	s.sent = append(s.sent, r.String()+fmt.Sprintf(" %s %s", c.precondition, c.state))
+	s.sent = append(s.sent, fmt.Sprintf("%s %s: %s, %s", r, encode(r.Options), c.precondition, c.state))
 	want, wantErr := s.store.Serve(r)
 	got, gotErr := s.server.send(s.Context(), s.server.controller, s.namespace, s.translate(r))
 	s.compareAnswers(answer(wantErr), answer(gotErr))

@@ -27,6 +27,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +70,8 @@ type Store struct {
 	// rewrites says that the policy of Rewrite is in force.
 	// refuses says that a policy refuses every write to a Deployment.
 	rewrites, refuses bool
+	// terminating says that the namespace is.
+	terminating bool
 
 	now    func() metav1.Time
 	logf   func(format string, args ...any)
@@ -111,8 +114,8 @@ func (s *Store) Objects(resource string) []Object {
 // PodImages returns the images of the running Pods of a Deployment, by its UID.
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
-// Policies describes the policies in force.
-func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refuses) }
+// Policies describes the policies in force, and whether the namespace is terminating.
+func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refuses, s.terminating) }
 
 func (s *Store) of(resource string) *objects {
 	if resource == Foos {
@@ -172,6 +175,16 @@ func (s *Store) Serve(r *Request) (Object, error) {
 	return nil, apierrors.NewMethodNotSupported(o.group, r.Verb)
 }
 
+// checkNamespace returns the refusal of a creation in a namespace that is terminating.
+func (s *Store) checkNamespace(o *objects, name string) error {
+	if !s.terminating {
+		return nil
+	}
+	err := apierrors.NewForbidden(o.group, name, errors.New("the namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	return err
+}
+
 // checkPolicy returns the refusal of the policy that refuses writes to Deployments, if that is in force. It sees a
 // write that is valid, and whose preconditions are met.
 func (s *Store) checkPolicy(name string) error {
@@ -191,6 +204,8 @@ func (s *Store) Do(op Op) {
 		s.rewrites = true
 	case Refuse:
 		s.refuses = op.Count > 0
+	case DeleteNamespace:
+		s.terminating = true
 	default:
 		s.doToFoo(op)
 	}
@@ -257,6 +272,9 @@ func copyOf[T Object](object T) T {
 
 // create stores a new object.
 func (s *Store) create(o *objects, object Object) error {
+	if err := s.checkNamespace(o, object.GetName()); err != nil {
+		return err
+	}
 	if o.present[object.GetName()] != nil {
 		return apierrors.NewAlreadyExists(o.group, object.GetName())
 	}
