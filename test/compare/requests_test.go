@@ -74,37 +74,37 @@ func (s *sequence) request() {
 	case chance < 32:
 		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name)})
 	case chance < 60:
-		precondition, metadata := s.precondition(sim.Deployments, name)
+		precondition, metadata := s.precondition("patch", sim.Deployments, name)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
 		})
 	case chance < 80:
-		precondition, metadata := s.precondition(sim.Foos, foo)
+		precondition, metadata := s.precondition("patch", sim.Foos, foo)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),
 		})
 	default:
-		precondition, metadata := s.precondition(sim.Deployments, name)
+		precondition, metadata := s.precondition("delete", sim.Deployments, name)
 		options := metav1.DeleteOptions{PropagationPolicy: ptr.To(draw(s.random, propagations...))}
 		if precondition != none {
 			options.Preconditions = &metav1.Preconditions{}
-			data := encode(metadata)
-			if err := json.Unmarshal(data, options.Preconditions); err != nil {
-				s.Fatal(err)
-			}
+			s.must(json.Unmarshal(encode(metadata), options.Preconditions))
 		}
 		s.both(cell{precondition: precondition}, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: name, Options: options})
 	}
 }
 
-// precondition draws what a request demands of the object.
-func (s *sequence) precondition(resource, name string) (kind string, metadata map[string]any) {
+// precondition draws what a request demands of the object: a patch its version, a deletion also its UID.
+func (s *sequence) precondition(verb, resource, name string) (kind string, metadata map[string]any) {
 	object, former := s.present[resource+"/"+name], s.former[resource+"/"+name]
 	metadata = map[string]any{}
 	switch kind = draw(s.random, none, fresh, fresh, staleVersion, staleUID); {
 	case kind == fresh && object != nil:
-		metadata["uid"], metadata["resourceVersion"] = object.GetUID(), object.GetResourceVersion()
-	case kind == staleUID && former != nil:
+		metadata["resourceVersion"] = object.GetResourceVersion()
+		if verb == "delete" {
+			metadata["uid"] = object.GetUID()
+		}
+	case kind == staleUID && former != nil && verb == "delete":
 		metadata["uid"] = former.GetUID()
 	case kind != none && len(s.history) > 0:
 		kind = staleVersion
@@ -122,9 +122,6 @@ func (s *sequence) precondition(resource, name string) (kind string, metadata ma
 		}
 	default:
 		kind = none
-	}
-	if kind == fresh && resource == sim.Foos {
-		delete(metadata, "uid")
 	}
 	return kind, metadata
 }

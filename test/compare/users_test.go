@@ -122,7 +122,9 @@ func (s *sequence) operateReally(op sim.Op) (answers []sim.Object, err error) {
 		send(&sim.Request{Verb: "delete", Resource: resource, Name: name, Options: metav1.DeleteOptions{PropagationPolicy: &propagation}})
 	}
 	rename := func(name, deployment string) {
-		change(sim.Foos, name, "", func(o sim.Object) { o.(*v1alpha1.Foo).Spec.DeploymentName = deployment })
+		if deployment != "" {
+			change(sim.Foos, name, "", func(o sim.Object) { o.(*v1alpha1.Foo).Spec.DeploymentName = deployment })
+		}
 	}
 	switch op.Verb {
 	case sim.CreateFoo:

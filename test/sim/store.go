@@ -338,6 +338,10 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 		}
 	}
 	if len(finalizers) == 0 {
+		if p := options.Preconditions; p != nil && p.ResourceVersion != nil && len(old.GetFinalizers()) > 0 {
+			// The API server compares the version of an update that it did not make.
+			return apierrors.NewConflict(o.group, name, errors.New("the preconditions are not met"))
+		}
 		s.store(o, watch.Deleted, object)
 		return nil
 	}
@@ -354,8 +358,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 	return nil
 }
 
-// patch applies a strategic merge patch to a Deployment. A resourceVersion or uid
-// in it is a precondition.
+// patch applies a strategic merge patch to a Deployment. A resourceVersion in it is a precondition.
 func (s *Store) patch(name string, patch []byte) (Object, error) {
 	before, group := s.deployment(name), s.deployments.group
 	if before == nil {
@@ -373,13 +376,9 @@ func (s *Store) patch(name string, patch []byte) (Object, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	controllers := slices.DeleteFunc(slices.Clone(after.OwnerReferences), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
-	if len(controllers) > 1 || after.UID != before.UID {
-		path := field.NewPath("metadata", "ownerReferences")
-		if after.UID != before.UID {
-			path = field.NewPath("metadata", "uid")
-		}
-		kind := schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}
-		return nil, apierrors.NewInvalid(kind, before.Name, field.ErrorList{field.Invalid(path, nil, "")})
+	if len(controllers) > 1 {
+		kind, path := schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, field.NewPath("metadata", "ownerReferences")
+		return nil, apierrors.NewInvalid(kind, before.Name, field.ErrorList{field.Invalid(path, nil, "only one can be the controller")})
 	}
 	if err := s.checkPolicy(name); err != nil {
 		return nil, err
