@@ -384,9 +384,10 @@ func (s *Store) patch(name string, patch []byte) (Object, error) {
 		return nil, err
 	}
 	after.Status = before.Status
-	if s.admit(after); !sameObject(before, after) {
+	if !sameObject(before, after) {
 		noteManager(after)
 	}
+	s.admit(after)
 	s.replace(s.deployments, after)
 	return after, nil
 }
