@@ -192,6 +192,6 @@ func TestCompare(t *testing.T) {
 	})
 	t.Logf("\n%s", table)
 	if !t.Failed() {
-		table.check(t, 20)
+		table.check(t, requests(t)/5000)
 	}
 }

@@ -21,7 +21,9 @@ package compare
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,9 +65,20 @@ func (s *sequence) state(resource, name string) string {
 	return live
 }
 
+// name draws the name of an object, each state that there is as often as each other one.
+func (s *sequence) name(resource string) string {
+	names := map[string][]string{sim.Foos: fooNames, sim.Deployments: deploymentNames}[resource]
+	byState := map[string][]string{}
+	for _, name := range names {
+		state := s.state(resource, name)
+		byState[state] = append(byState[state], name)
+	}
+	return draw(s.random, byState[draw(s.random, slices.Sorted(maps.Keys(byState))...)]...)
+}
+
 // request sends a request of the controller.
 func (s *sequence) request() {
-	foo, name := draw(s.random, fooNames...), draw(s.random, deploymentNames...)
+	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
 	switch chance := s.random.IntN(100); {
 	case chance < 6:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})

@@ -49,7 +49,7 @@ var (
 
 func (s *sequence) drawOperation() sim.Op {
 	op := sim.Op{
-		Verb: draw(s.random, slices.Concat(fooVerbs, deploymentVerbs)...), Foo: draw(s.random, fooNames...), Deployment: draw(s.random, deploymentNames...),
+		Verb: draw(s.random, slices.Concat(fooVerbs, deploymentVerbs)...), Foo: s.name(sim.Foos), Deployment: s.name(sim.Deployments),
 		Replicas: s.random.Int32N(4), NewImage: draw(s.random, images...), Propagation: draw(s.random, propagations...), Edit: draw(s.random, edits...),
 	}
 	switch op.Verb {
@@ -70,8 +70,8 @@ func (s *sequence) operate(op sim.Op) {
 	if slices.Contains(deploymentVerbs, op.Verb) {
 		c.resource, c.state = sim.Deployments, s.state(sim.Deployments, op.Deployment)
 	}
-	if op.Verb == sim.EditDeployment {
-		c.verb += ": " + string(op.Edit)
+	if op.Verb == sim.EditDeployment && s.policy == "" {
+		c.verb = editing(op.Edit)
 	}
 	s.sent = append(s.sent, fmt.Sprintf("%+v %s", op, c.state))
 	s.store.Do(op)
@@ -179,14 +179,14 @@ func (s *sequence) operateReally(op sim.Op) (answers []sim.Object, err error) {
 // controlPlane lets the garbage collector or the Deployment controller of the simulated cluster write about one
 // object, and sends the same to the real API server.
 func (s *sequence) controlPlane() {
-	name, c := draw(s.random, deploymentNames...), cell{verb: "Deployment controller", resource: sim.Deployments}
+	name, c := s.name(sim.Deployments), cell{verb: "Deployment controller", resource: sim.Deployments}
 	act := func() { s.store.RollOut(name) }
 	switch s.random.IntN(3) {
 	case 0:
 		c.verb = "garbage collector"
 		act = func() { s.store.Collect(sim.Deployments, name) }
 	case 1:
-		c.verb, c.resource, name = "garbage collector", sim.Foos, draw(s.random, fooNames...)
+		c.verb, c.resource, name = "garbage collector", sim.Foos, s.name(sim.Foos)
 		act = func() { s.store.Collect(sim.Foos, name) }
 	}
 	c.state = s.state(c.resource, name)
