@@ -196,7 +196,14 @@ func (s *sequence) controlPlane() {
 		act()
 	}
 	for _, e := range s.history[s.settled:] {
-		_, err := s.server.send(s.Context(), s.server.user, s.namespace, s.translate(s.writeOf(e)))
+		r := s.writeOf(e)
+		if c.verb == "Deployment controller" {
+			object, err := s.server.send(s.Context(), s.server.user, s.namespace, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
+			s.must(err)
+			object.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status
+			r = &sim.Request{Verb: "update", Resource: sim.Deployments, Name: name, Subresource: "status", Object: object}
+		}
+		_, err := s.server.send(s.Context(), s.server.user, s.namespace, s.translate(r))
 		if text = answer(err); err != nil {
 			s.differ("the simulated %s wrote %+v, the real API server answered %s", c.verb, e, text)
 		}
@@ -205,15 +212,11 @@ func (s *sequence) controlPlane() {
 	s.table.add(s.inForce(c), text)
 }
 
-// writeOf returns the request of the garbage collector or of the Deployment controller that led to the event.
+// writeOf returns the request of the garbage collector that led to the event.
 func (s *sequence) writeOf(e event) *sim.Request {
 	before := s.present[e.name()]
 	r := &sim.Request{Verb: "patch", Resource: e.resource, Name: e.Object.GetName(), PatchType: types.MergePatchType}
 	finalizers := e.Object.GetFinalizers()
-	if d, ok := e.Object.(*appsv1.Deployment); ok && d.Status.String() != before.(*appsv1.Deployment).Status.String() {
-		r.Subresource, r.Patch = "status", encode(map[string]any{"metadata": map[string]any{}, "status": d.Status})
-		return r
-	}
 	switch {
 	case before.GetDeletionTimestamp() == nil && (e.Type == watch.Deleted || e.Object.GetDeletionTimestamp() != nil):
 		r.Verb = "delete"

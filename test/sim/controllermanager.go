@@ -80,6 +80,7 @@ func (s *Store) collectDeployment(deployment *appsv1.Deployment) {
 	case slices.ContainsFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return !gone(ref) }):
 		after := copyOf(deployment)
 		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, gone)
+		noteManager(deployment, after, false)
 		s.replace(s.deployments, after)
 	default:
 		s.logf("the garbage collector deletes Deployment %s", deployment.Name)
@@ -102,6 +103,7 @@ func (s *Store) finishFoo(foo *v1alpha1.Foo) {
 		case slices.Contains(foo.Finalizers, metav1.FinalizerOrphanDependents):
 			after := copyOf(deployment)
 			after.OwnerReferences = slices.Delete(after.OwnerReferences, index, index+1)
+			noteManager(deployment, after, false)
 			s.replace(s.deployments, after)
 		case slices.Contains(foo.Finalizers, metav1.FinalizerDeleteDependents) && ptr.Deref(deployment.OwnerReferences[index].BlockOwnerDeletion, false):
 			if deployment.DeletionTimestamp == nil {

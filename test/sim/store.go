@@ -148,8 +148,9 @@ func (s *Store) Serve(r *Request) (Object, error) {
 		}
 		return nil, apierrors.NewNotFound(o.group, r.Name)
 	case r.Verb == "create" && o == s.deployments:
-		object := s.admit(copyOf(r.Object.(*appsv1.Deployment)))
-		noteManager(object)
+		object := copyOf(r.Object.(*appsv1.Deployment))
+		noteManager(nil, object, true)
+		s.admit(object)
 		err := s.checkPolicy(r.Name)
 		if err == nil {
 			err = s.create(o, object)
@@ -384,9 +385,7 @@ func (s *Store) patch(name string, patch []byte) (Object, error) {
 		return nil, err
 	}
 	after.Status = before.Status
-	if !sameObject(before, after) {
-		noteManager(after)
-	}
+	noteManager(before, after, true)
 	s.admit(after)
 	s.replace(s.deployments, after)
 	return after, nil
@@ -433,15 +432,7 @@ func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deploy
 	return merged, json.Unmarshal(data, merged)
 }
 
-// noteManager records the controller as a writer of the Deployment.
-func noteManager(deployment *appsv1.Deployment) {
-	if !WrittenByController(deployment) {
-		deployment.ManagedFields = append(deployment.ManagedFields, metav1.ManagedFieldsEntry{Manager: fieldManager})
-	}
-}
-
-// WrittenByController reports whether the controller has ever written the Deployment. The
-// edits of users leave no trace in managed fields here.
+// WrittenByController reports whether the controller is on record as a writer of the Deployment.
 func WrittenByController(deployment *appsv1.Deployment) bool {
 	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
 }

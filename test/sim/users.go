@@ -152,9 +152,10 @@ func (s *Store) doToDeployment(op Op) {
 	case op.Verb == DeleteDeployment:
 		s.must(s.remove(s.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case op.Verb == EditDeployment:
-		deployment = copyOf(deployment)
-		s.Edit(deployment, op)
-		s.replace(s.deployments, s.admit(deployment))
+		after := copyOf(deployment)
+		s.Edit(after, op)
+		noteManager(deployment, after, false)
+		s.replace(s.deployments, s.admit(after))
 	}
 }
 
