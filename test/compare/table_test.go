@@ -48,6 +48,9 @@ const (
 	foreign     = "foreign"
 )
 
+// reordered is the answer to a write that changes nothing but the order of managers.
+const reordered = "done, managers reordered"
+
 // The preconditions of a request.
 const (
 	none         = "none"

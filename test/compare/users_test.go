@@ -76,14 +76,16 @@ func (s *sequence) operate(op sim.Op) {
 	s.sent = append(s.sent, fmt.Sprintf("%+v %s", op, c.state))
 	s.store.Do(op)
 	objects, err := s.operateReally(op)
-	text := answer(err)
-	if s.settled == len(s.history) && err == nil && !s.areKnown(objects) {
-		s.differ("the API server did %+v, the simulated one did not", op)
-	}
-	if s.settled < len(s.history) && err != nil && op.Verb != sim.RecreateFoo && op.Verb != sim.Swap {
+	text, changed := answer(err), s.settled < len(s.history)
+	switch {
+	case changed && err != nil && op.Verb != sim.RecreateFoo && op.Verb != sim.Swap:
 		s.differ("the simulated API server did %+v, the real one answered %s", op, text)
-	}
-	if s.settled == len(s.history) && err == nil {
+	case changed || err != nil:
+	case slices.ContainsFunc(objects, s.isReordered):
+		text = reordered
+	case !s.areKnown(objects):
+		s.differ("the API server did %+v, the simulated one did not", op)
+	default:
 		text = "no change"
 	}
 	s.settle()
@@ -92,7 +94,7 @@ func (s *sequence) operate(op sim.Op) {
 
 // areKnown reports whether none of the objects has a new version.
 func (s *sequence) areKnown(objects []sim.Object) bool {
-	return !slices.ContainsFunc(objects, func(o sim.Object) bool { return o != nil && s.simulated[o.GetResourceVersion()] == "" })
+	return !slices.ContainsFunc(objects, func(o sim.Object) bool { return s.simulated[o.GetResourceVersion()] == "" })
 }
 
 // operateReally returns the answers, and the first error.
@@ -102,8 +104,9 @@ func (s *sequence) operateReally(op sim.Op) (answers []sim.Object, err error) {
 			return nil
 		}
 		var object sim.Object
-		object, err = s.server.send(s.Context(), s.server.user, s.namespace, r)
-		answers = append(answers, object)
+		if object, err = s.server.send(s.Context(), s.server.user, s.namespace, r); object != nil {
+			answers = append(answers, object)
+		}
 		return object
 	}
 	get := func(resource, name string) sim.Object {
