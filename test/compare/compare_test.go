@@ -21,15 +21,16 @@ package compare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -42,7 +43,10 @@ import (
 )
 
 const (
+	// userName is any user, controllerName the controller, refusedName the controller while a policy refuses its writes.
+	userName       = "user"
 	controllerName = "sample-controller"
+	refusedName    = "refused"
 	// policyLabel is the label of namespaces that selects the policies of policies.yaml.
 	policyLabel = "policy"
 	// waitTimeout bounds every wait. Only a failing test uses it up.
@@ -55,12 +59,12 @@ const (
 type server struct {
 	work string
 	kube kubernetes.Interface
-	// user and controller have the clients of users and of the controller, by resource.
-	user, controller map[string]rest.Interface
+	// clients are by user and resource.
+	clients map[string]map[string]rest.Interface
 }
 
 func newServer() (*server, error) {
-	s := &server{work: os.Getenv("TEST_WORK")}
+	s := &server{work: os.Getenv("TEST_WORK"), clients: map[string]map[string]rest.Interface{}}
 	if s.work == "" {
 		return nil, errors.New("there is no cluster; run `make compare` or hack/e2e.sh compare")
 	}
@@ -69,25 +73,19 @@ func newServer() (*server, error) {
 		return nil, err
 	}
 	config.QPS = -1
-	if s.user, s.kube, err = clients(config); err != nil {
-		return nil, err
+	for _, name := range []string{userName, controllerName, refusedName} {
+		// policies.yaml knows the users by their names.
+		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
+		if s.kube, err = kubernetes.NewForConfig(config); err != nil {
+			return nil, err
+		}
+		foos, err := clientset.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		s.clients[name] = map[string]rest.Interface{sim.Foos: foos.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: s.kube.AppsV1().RESTClient()}
 	}
-	// The policies know the controller by its name.
-	config.Impersonate = rest.ImpersonationConfig{UserName: controllerName, Groups: []string{"system:masters"}}
-	s.controller, _, err = clients(config)
-	return s, err
-}
-
-func clients(config *rest.Config) (map[string]rest.Interface, kubernetes.Interface, error) {
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	foos, err := clientset.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	return map[string]rest.Interface{sim.Foos: foos.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: kube.AppsV1().RESTClient()}, kube, nil
+	return s, nil
 }
 
 // createNamespace creates a namespace with that policy, none if it is "".
@@ -97,9 +95,9 @@ func (s *server) createNamespace(ctx context.Context, policy string) (name strin
 	return namespace.GetName(), err
 }
 
-// send sends the request, in which UIDs and versions are the API server's, to the namespace.
-func (s *server) send(ctx context.Context, clients map[string]rest.Interface, namespace string, r *sim.Request) (sim.Object, error) {
-	client := clients[r.Resource]
+// send sends the user's request, in which UIDs and versions are the API server's, to the namespace.
+func (s *server) send(ctx context.Context, user, namespace string, r *sim.Request) (sim.Object, error) {
+	client := s.clients[user][r.Resource]
 	request := map[string]func() *rest.Request{
 		"get": client.Get, "create": client.Post, "update": client.Put, "delete": client.Delete,
 		"patch": func() *rest.Request { return client.Patch(r.PatchType).Body(r.Patch) },
@@ -117,11 +115,7 @@ func (s *server) send(ctx context.Context, clients map[string]rest.Interface, na
 		request.SubResource(r.Subresource)
 	}
 	if r.Verb != "get" && r.Verb != "delete" {
-		manager := controllerName
-		if client != s.controller[r.Resource] {
-			manager = "user"
-		}
-		request.Param("fieldManager", manager)
+		request.Param("fieldManager", strings.Replace(user, refusedName, controllerName, 1))
 	}
 	answer, err := request.Do(ctx).Get()
 	if err != nil || r.Verb == "delete" {
@@ -132,31 +126,28 @@ func (s *server) send(ctx context.Context, clients map[string]rest.Interface, na
 
 // list is a request for a list, or for a watch.
 func (s *server) list(namespace, resource string, options metav1.ListOptions) *rest.Request {
-	return s.user[resource].Get().Namespace(namespace).Resource(resource).SpecificallyVersionedParams(&options, scheme.ParameterCodec, corev1.SchemeGroupVersion)
+	return s.clients[userName][resource].Get().Namespace(namespace).Resource(resource).SpecificallyVersionedParams(&options, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 }
 
 // awaitPolicies waits until the API server, which reads policies late, applies those of policies.yaml.
 func (s *server) awaitPolicies(ctx context.Context) error {
-	for _, policy := range []string{rewrite, refuse} {
-		namespace, err := s.createNamespace(ctx, policy)
-		if err != nil {
-			return err
-		}
-		probe := &sim.Request{Verb: "create", Resource: sim.Deployments, Object: sim.ForeignDeployment("probe")}
-		err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
-			object, err := s.send(ctx, s.controller, namespace, probe)
-			if err != nil || policy == refuse {
-				return err != nil, nil
-			}
-			image := imageOf(object)
-			_, err = s.send(ctx, s.controller, namespace, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: "probe"})
-			return image == sim.Mirror+imageOf(probe.Object), err
-		})
-		if err != nil {
-			return fmt.Errorf("the policy %s is not in force: %w", policy, err)
-		}
+	namespace, err := s.createNamespace(ctx, rewrite)
+	if err != nil {
+		return err
 	}
-	return nil
+	probe := &sim.Request{Verb: "create", Resource: sim.Deployments, Object: sim.ForeignDeployment("probe")}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
+		if _, err := s.send(ctx, refusedName, namespace, probe); !apierrors.IsForbidden(err) {
+			_, err = s.send(ctx, userName, namespace, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: "probe"})
+			return false, err
+		}
+		object, err := s.send(ctx, userName, namespace, probe)
+		if err != nil {
+			return false, err
+		}
+		_, err = s.send(ctx, userName, namespace, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: "probe"})
+		return imageOf(object) == sim.Mirror+imageOf(probe.Object), err
+	})
 }
 
 func imageOf(o sim.Object) string {

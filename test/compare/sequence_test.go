@@ -94,11 +94,8 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		t.Cleanup(s.watches[resource].Stop)
 		s.bind(s.store.Version(), version)
 	}
-	switch s.policy {
-	case rewrite:
+	if s.policy == rewrite {
 		s.store.Do(sim.Op{Verb: sim.Rewrite})
-	case refuse:
-		s.store.Do(sim.Op{Verb: sim.Refuse, Count: 1})
 	}
 	return s
 }
@@ -129,9 +126,9 @@ func (s *sequence) run() {
 			s.sent = append(s.sent, namespaceDeleted)
 		}
 		switch chance := s.random.IntN(100); {
-		case chance < 50:
+		case chance < 42:
 			s.request()
-		case chance < 82:
+		case chance < 76:
 			s.operate(s.drawOperation())
 		case chance < 94:
 			s.controlPlane()
@@ -153,8 +150,14 @@ func (s *sequence) run() {
 func (s *sequence) both(c cell, r *sim.Request) {
 	c.verb, c.resource, c.state = strings.TrimSpace(r.Verb+" "+r.Subresource), r.Resource, s.state(r.Resource, r.Name)
 	s.sent = append(s.sent, fmt.Sprintf("%s %s: %s, %s", r, encode(r.Options), c.precondition, c.state))
+	as := controllerName
+	if c = s.inForce(c); s.policy == refuse && s.chance(50) {
+		as, c.policy = refusedName, refuse
+		s.store.Do(sim.Op{Verb: sim.Refuse, Count: 1})
+	}
 	want, wantErr := s.store.Serve(r)
-	got, gotErr := s.server.send(s.Context(), s.server.controller, s.namespace, s.translate(r))
+	s.store.Do(sim.Op{Verb: sim.Refuse})
+	got, gotErr := s.server.send(s.Context(), as, s.namespace, s.translate(r))
 	s.compareAnswers(answer(wantErr), answer(gotErr))
 	text := answer(gotErr)
 	if s.settle(); wantErr == nil && r.Verb != "delete" {
@@ -163,7 +166,7 @@ func (s *sequence) both(c cell, r *sim.Request) {
 		}
 		s.compareObjects("the answer to "+r.String(), want, got)
 	}
-	s.table.add(s.inForce(c), text)
+	s.table.add(c, text)
 }
 
 // isReordered reports whether the API server has stored a Deployment anew that is the same in the store. If a policy

@@ -37,7 +37,7 @@ const (
 	refuse  = "refuse"
 )
 
-var policies = []string{"", rewrite, "", refuse, "", terminating}
+var policies = []string{"", rewrite, "", refuse, "", terminating, refuse}
 
 // The states of an object.
 const (
@@ -74,7 +74,7 @@ func (c cell) compare(d cell) int {
 
 // inForce returns the cell under the policy of the sequence.
 func (s *sequence) inForce(c cell) cell {
-	if c.policy = s.policy; c.policy == terminating && !slices.Contains(s.sent, namespaceDeleted) {
+	if c.policy = s.policy; c.policy == refuse || c.policy == terminating && !slices.Contains(s.sent, namespaceDeleted) {
 		c.policy = ""
 	}
 	c.precondition = cmp.Or(c.precondition, none)
@@ -144,31 +144,34 @@ func classes() iter.Seq[cell] {
 				}
 			}
 		}
-		for _, policy := range []string{"", rewrite, refuse, terminating} {
-			foos, deployments := cell{policy: policy, resource: sim.Foos}, cell{policy: policy, resource: sim.Deployments}
-			one(foos, "get", none)
-			one(foos, "patch status", none, fresh, staleVersion, staleUID)
+		for _, policy := range []string{"", rewrite, refuse} {
+			deployments := cell{policy: policy, resource: sim.Deployments}
 			one(deployments, "get", none)
 			one(deployments, "create", none)
 			one(deployments, "patch", none, fresh, staleVersion, staleUID)
 			one(deployments, "delete", none, fresh, staleVersion, staleUID)
-			one(foos, "garbage collector", none)
-			one(deployments, "garbage collector", none)
-			one(deployments, "Deployment controller", none)
-			for _, verb := range slices.Compact(slices.Clone(fooVerbs)) {
-				one(foos, string(verb), none)
-			}
 			for _, verb := range slices.Compact(slices.Clone(deploymentVerbs)) {
-				if verb != sim.EditDeployment || policy != "" {
+				if policy != refuse && (policy != "" || verb != sim.EditDeployment) {
 					one(deployments, string(verb), none)
 				}
 			}
-			for _, edit := range edits {
-				if policy == "" {
-					one(deployments, editing(edit), none)
-				}
-			}
 		}
+		foos, deployments, ending := cell{resource: sim.Foos}, cell{resource: sim.Deployments}, cell{policy: terminating, resource: sim.Deployments}
+		one(foos, "get", none)
+		one(foos, "patch status", none, fresh, staleVersion, staleUID)
+		one(foos, "garbage collector", none)
+		for _, verb := range slices.Compact(slices.Clone(fooVerbs)) {
+			one(foos, string(verb), none)
+		}
+		one(deployments, "garbage collector", none)
+		one(deployments, "Deployment controller", none)
+		for _, edit := range edits {
+			one(deployments, editing(edit), none)
+		}
+		// A terminating namespace changes creations alone.
+		one(ending, "create", none)
+		one(ending, string(sim.CreateForeign), none)
+		one(cell{policy: terminating, resource: sim.Foos}, string(sim.CreateFoo), none)
 	}
 }
 

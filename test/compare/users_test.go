@@ -40,6 +40,7 @@ var (
 	}
 	deploymentVerbs = []sim.Verb{
 		sim.CreateForeign, sim.CreateForeign, sim.CopyDeployment, sim.DeleteDeployment, sim.EditDeployment, sim.EditDeployment, sim.EditDeployment, sim.EditDeployment,
+		sim.EditDeployment, sim.EditDeployment, sim.EditDeployment, sim.EditDeployment,
 	}
 	edits = []sim.Edit{
 		sim.EditReplicas, sim.EditImage, sim.EditUnlabel, sim.EditOtherFields, sim.EditPause, sim.EditResume, sim.EditRecreate, sim.EditRelease, sim.EditHandOver,
@@ -104,7 +105,7 @@ func (s *sequence) operateReally(op sim.Op) (answers []sim.Object, err error) {
 			return nil
 		}
 		var object sim.Object
-		if object, err = s.server.send(s.Context(), s.server.user, s.namespace, r); object != nil {
+		if object, err = s.server.send(s.Context(), userName, s.namespace, r); object != nil {
 			answers = append(answers, object)
 		}
 		return object
@@ -201,12 +202,12 @@ func (s *sequence) controlPlane() {
 	for _, e := range s.history[s.settled:] {
 		r := s.writeOf(e)
 		if c.verb == "Deployment controller" {
-			object, err := s.server.send(s.Context(), s.server.user, s.namespace, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
+			object, err := s.server.send(s.Context(), userName, s.namespace, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
 			s.must(err)
 			object.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status
 			r = &sim.Request{Verb: "update", Resource: sim.Deployments, Name: name, Subresource: "status", Object: object}
 		}
-		_, err := s.server.send(s.Context(), s.server.user, s.namespace, s.translate(r))
+		_, err := s.server.send(s.Context(), userName, s.namespace, s.translate(r))
 		if text = answer(err); err != nil {
 			s.differ("the simulated %s wrote %+v, the real API server answered %s", c.verb, e, text)
 		}

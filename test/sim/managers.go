@@ -17,7 +17,6 @@ limitations under the License.
 package sim
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -42,8 +41,8 @@ func managedPaths(deployment *appsv1.Deployment) map[string]fieldpath.Path {
 	if len(deployment.OwnerReferences) > 0 {
 		paths["owners"] = fieldpath.MakePathOrDie("metadata", "ownerReferences")
 	}
-	for _, ref := range deployment.OwnerReferences {
-		paths["owner "+ref.Name] = fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(ref.UID)))
+	if ref := metav1.GetControllerOfNoCopy(deployment); ref != nil {
+		paths["controller"] = fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(ref.UID)))
 	}
 	return paths
 }
@@ -57,11 +56,8 @@ func managedValue(deployment *appsv1.Deployment, field string) any {
 		return imageOf(deployment)
 	case "label":
 		return deployment.Labels[managedByLabel]
-	}
-	for _, ref := range deployment.OwnerReferences {
-		if field == "owner "+ref.Name {
-			return fmt.Sprint(&ref)
-		}
+	case "controller":
+		return metav1.GetControllerOfNoCopy(deployment).String()
 	}
 	return nil
 }
