@@ -80,18 +80,18 @@ func (s *sequence) name(resource string) string {
 func (s *sequence) request() {
 	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
 	switch chance := s.random.IntN(100); {
-	case chance < 6:
+	case chance < 4:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})
-	case chance < 12:
+	case chance < 8:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
-	case chance < 32:
+	case chance < 24:
 		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name)})
-	case chance < 60:
+	case chance < 50:
 		precondition, metadata := s.precondition("patch", sim.Deployments, name)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
 		})
-	case chance < 80:
+	case chance < 66:
 		precondition, metadata := s.precondition("patch", sim.Foos, foo)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),
@@ -111,7 +111,7 @@ func (s *sequence) request() {
 func (s *sequence) precondition(verb, resource, name string) (kind string, metadata map[string]any) {
 	object, former := s.present[resource+"/"+name], s.former[resource+"/"+name]
 	metadata = map[string]any{}
-	switch kind = draw(s.random, none, fresh, fresh, staleVersion, staleUID); {
+	switch kind = draw(s.random, none, fresh, staleVersion, staleUID); {
 	case kind == fresh && object != nil:
 		metadata["resourceVersion"] = object.GetResourceVersion()
 		if verb == "delete" {

@@ -120,7 +120,7 @@ func (s *sequence) bind(simulated, real string) {
 // run sends the requests of the sequence.
 func (s *sequence) run() {
 	for i := range sequenceLength {
-		if s.policy == terminating && i == sequenceLength/3 {
+		if s.policy == terminating && i == sequenceLength/2 {
 			s.store.Do(sim.Op{Verb: sim.DeleteNamespace})
 			s.must(s.server.kube.CoreV1().Namespaces().Delete(s.Context(), s.namespace, metav1.DeleteOptions{}))
 			s.sent = append(s.sent, namespaceDeleted)

@@ -37,7 +37,7 @@ const (
 	refuse  = "refuse"
 )
 
-var policies = []string{"", rewrite, "", refuse, "", terminating, refuse}
+var policies = []string{"", rewrite, refuse, terminating, rewrite, refuse}
 
 // The states of an object.
 const (
