@@ -44,6 +44,8 @@ import (
 type event struct {
 	resource string
 	sim.Event
+	// version is that of the API server.
+	version string
 }
 
 // name returns the key of an object in the maps of a sequence.
@@ -81,7 +83,7 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		policy: policies[i%len(policies)], watches: map[string]watch.Interface{},
 		present: map[string]sim.Object{}, former: map[string]sim.Object{}, real: map[string]string{}, simulated: map[string]string{},
 	}
-	s.store = sim.NewStore(now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource, e}) })
+	s.store = sim.NewStore(now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource: resource, Event: e}) })
 	var err error
 	s.namespace, err = server.createNamespace(t.Context(), s.policy)
 	s.must(err)
@@ -240,6 +242,7 @@ func (s *sequence) settle() {
 		if got.Type == watch.Added {
 			s.bind(string(want.Object.GetUID()), string(object.GetUID()))
 		}
+		s.history[s.settled].version = object.GetResourceVersion()
 		s.bind(want.Object.GetResourceVersion(), object.GetResourceVersion())
 		s.compareObjects(fmt.Sprintf("the event %s", want.Type), want.Object, object)
 		if want.Type == watch.Deleted {
@@ -300,7 +303,7 @@ func (s *sequence) list(resource string) {
 	for _, e := range s.history {
 		if e.resource == resource || c.precondition != "0" {
 			// The cache that answers a list of "0" shows what its watch has shown.
-			version = e.Object.GetResourceVersion()
+			version = e.version
 		}
 		switch {
 		case e.resource == resource && e.Type != watch.Deleted:
@@ -313,14 +316,14 @@ func (s *sequence) list(resource string) {
 		}
 	}
 	if c.precondition == "Exact" {
-		options.ResourceVersion = s.real[version]
+		options.ResourceVersion = version
 	}
 	if version == "" {
 		return
 	}
 	got, err := s.server.list(s.namespace, resource, options).Do(s.Context()).Get()
 	s.must(err)
-	order, err := resourceversion.CompareResourceVersion(got.(metav1.ListInterface).GetResourceVersion(), s.real[version])
+	order, err := resourceversion.CompareResourceVersion(got.(metav1.ListInterface).GetResourceVersion(), version)
 	s.must(err)
 	if order < 0 || order > 0 && c.precondition == "Exact" {
 		s.differ("a list of %+v has version %s", options, got.(metav1.ListInterface).GetResourceVersion())
