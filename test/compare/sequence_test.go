@@ -83,7 +83,7 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		policy: policies[i%len(policies)], watches: map[string]watch.Interface{},
 		present: map[string]sim.Object{}, former: map[string]sim.Object{}, real: map[string]string{}, simulated: map[string]string{},
 	}
-	s.store = sim.NewStore(now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource: resource, Event: e}) })
+	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource: resource, Event: e}) })
 	var err error
 	s.namespace, err = server.createNamespace(t.Context(), s.policy)
 	s.must(err)

@@ -62,24 +62,32 @@ func managedValue(deployment *appsv1.Deployment, field string) any {
 	return nil
 }
 
-// noteManager records a write that changes before to after, before admission. before is nil if it creates the Deployment.
-func noteManager(before, after *appsv1.Deployment, byController bool) {
-	setDefaults(after)
-	old, managed := map[string]fieldpath.Path{}, []string{}
-	if before != nil {
-		old, managed = managedPaths(before), managedByController(before)
+// noteManager records a write that changes before to after, before admission. before is nil if it creates the object.
+// Of other objects than Deployments it never forgets a manager.
+func noteManager(before, after Object, byController bool) {
+	deployment, ok := after.(*appsv1.Deployment)
+	if !ok {
+		if byController && !WrittenByController(after) {
+			after.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: fieldManager}})
+		}
+		return
 	}
-	paths := managedPaths(after)
+	setDefaults(after)
+	former, managed, paths := &appsv1.Deployment{}, []string{}, managedPaths(deployment)
+	if before != nil {
+		former = before.(*appsv1.Deployment)
+		managed = slices.DeleteFunc(managedByController(former), func(field string) bool { return paths[field] == nil })
+	}
+	old := managedPaths(former)
 	for field := range paths {
-		if _, existed := old[field]; !existed || managedValue(before, field) != managedValue(after, field) {
+		if before == nil || old[field] == nil || managedValue(former, field) != managedValue(deployment, field) {
 			managed = slices.DeleteFunc(managed, func(other string) bool { return other == field })
 			if byController {
 				managed = append(managed, field)
 			}
 		}
 	}
-	managed = slices.DeleteFunc(managed, func(field string) bool { return paths[field] == nil })
-	setManaged(after, managed)
+	setManaged(deployment, managed)
 }
 
 // managedByController returns which of those fields the controller manages in a Deployment of the store.

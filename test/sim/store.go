@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,15 +35,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	validation "k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// Resource is a resource of the API server. New returns an empty object.
+type Resource struct {
+	schema.GroupResource
+
+	New func() Object
+}
+
+// FooResources are those of a cluster with Foos.
+func FooResources() []Resource {
+	return []Resource{
+		{v1alpha1.Resource(Foos), func() Object { return &v1alpha1.Foo{} }},
+		{appsv1.Resource(Deployments), func() Object { return &appsv1.Deployment{} }},
+	}
+}
+
 // objects are the present objects of one resource. Those that are stored never change.
 type objects struct {
+	Resource
+
 	group   schema.GroupResource
 	present map[string]Object
 }
@@ -61,15 +79,17 @@ type Event struct {
 // Store is what the API server stores, with the rules of its writes and with the controllers
 // that run in the cluster. All objects share one counter of versions, as in etcd.
 type Store struct {
-	version     int64
-	uids        int
-	foos        *objects
-	deployments *objects
+	version int64
+	uids    int
+	tables  []*objects
+	// foos and deployments are two of the tables, nil if the cluster has no such resource.
+	foos, deployments *objects
 	// podImages are the images of the running Pods, by Deployment.
 	podImages map[types.UID]string
 	// rewrites says that the policy of Rewrite is in force.
-	// refuses says that a policy refuses every write to a Deployment.
-	rewrites, refuses bool
+	rewrites bool
+	// refused is the resource, or the subresource, whose writes a policy refuses, "" for none.
+	refused string
 	// terminating says that the namespace is.
 	terminating bool
 
@@ -78,22 +98,24 @@ type Store struct {
 	stored func(resource string, event Event)
 }
 
-// NewStore returns an empty Store, whose clock is now. stored is called with each version of an object.
-func NewStore(now func() metav1.Time, stored func(resource string, event Event)) *Store {
-	return &Store{
-		version:     firstVersion,
-		foos:        &objects{group: schema.GroupResource{Group: v1alpha1.GroupName, Resource: Foos}, present: map[string]Object{}},
-		deployments: &objects{group: schema.GroupResource{Group: appsv1.GroupName, Resource: Deployments}, present: map[string]Object{}},
-		podImages:   map[types.UID]string{},
-		now:         now, stored: stored, logf: func(string, ...any) {},
+// NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
+func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
+	s := &Store{version: firstVersion, podImages: map[types.UID]string{}, now: now, stored: stored, logf: func(string, ...any) {}}
+	for _, resource := range resources {
+		s.tables = append(s.tables, &objects{resource, resource.GroupResource, map[string]Object{}})
 	}
+	s.foos, s.deployments = s.of(Foos), s.of(Deployments)
+	return s
 }
 
 // Clone returns a Store with the same objects and another clock.
 func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event Event)) *Store {
 	clone := *s
-	clone.foos = &objects{s.foos.group, maps.Clone(s.foos.present)}
-	clone.deployments = &objects{s.deployments.group, maps.Clone(s.deployments.present)}
+	clone.tables = nil
+	for _, table := range s.tables {
+		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present)})
+	}
+	clone.foos, clone.deployments = clone.of(Foos), clone.of(Deployments)
 	clone.podImages = maps.Clone(s.podImages)
 	clone.now, clone.stored = now, stored
 	return &clone
@@ -115,22 +137,26 @@ func (s *Store) Objects(resource string) []Object {
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
 // Policies describes the policies in force, and whether the namespace is terminating.
-func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refuses, s.terminating) }
+func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refused, s.terminating) }
 
+// of returns the table of a resource, nil if there is none.
 func (s *Store) of(resource string) *objects {
-	if resource == Foos {
-		return s.foos
+	i := slices.IndexFunc(s.tables, func(table *objects) bool { return table.group.Resource == resource })
+	if i < 0 {
+		return nil
 	}
-	return s.deployments
+	return s.tables[i]
 }
 
 // Request is a request to read or write one object. Verb is get, create, patch or delete.
 type Request struct {
 	Verb, Resource, Subresource, Name string
-	Object                            Object
-	Patch                             []byte
-	PatchType                         types.PatchType
-	Options                           metav1.DeleteOptions
+	// DryRun is a creation that is not stored.
+	DryRun    bool
+	Object    Object
+	Patch     []byte
+	PatchType types.PatchType
+	Options   metav1.DeleteOptions
 }
 
 // String describes the request.
@@ -138,35 +164,36 @@ func (r *Request) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Verb, strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/"), r.Name, r.Patch))
 }
 
+// path returns the resource with its subresource.
+func (r *Request) path() string { return strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/") }
+
 // Serve carries out a request of the controller.
 func (s *Store) Serve(r *Request) (Object, error) {
 	o := s.of(r.Resource)
-	switch {
-	case r.Verb == "get":
+	switch r.Verb {
+	case "get":
 		if object := o.present[r.Name]; object != nil {
 			return object, nil
 		}
 		return nil, apierrors.NewNotFound(o.group, r.Name)
-	case r.Verb == "create" && o == s.deployments:
-		object := copyOf(r.Object.(*appsv1.Deployment))
+	case "create":
+		object := copyOf(r.Object)
 		noteManager(nil, object, true)
 		s.admit(object)
-		err := s.checkPolicy(r.Name)
-		if err == nil {
+		err := s.checkCreation(o, r)
+		if err == nil && !r.DryRun {
 			err = s.create(o, object)
 		}
 		if err != nil {
 			return nil, err
 		}
 		return object, nil
-	case r.Verb == "patch" && o == s.deployments && r.Subresource == "" && r.PatchType == types.StrategicMergePatchType:
-		return s.patch(r.Name, r.Patch)
-	case r.Verb == "patch" && o == s.foos && r.Subresource == "status" && r.PatchType == types.MergePatchType:
-		return s.patchStatus(r.Name, r.Patch)
-	case r.Verb == "delete" && o == s.deployments:
+	case "patch":
+		return s.patch(o, r)
+	case "delete":
 		err := s.checkPreconditions(o, r.Name, r.Options.Preconditions)
 		if err == nil {
-			err = s.checkPolicy(r.Name)
+			err = s.checkPolicy(o, r)
 		}
 		if err == nil {
 			err = s.remove(o, r.Name, r.Options)
@@ -176,21 +203,27 @@ func (s *Store) Serve(r *Request) (Object, error) {
 	return nil, apierrors.NewMethodNotSupported(o.group, r.Verb)
 }
 
-// checkNamespace returns the refusal of a creation in a namespace that is terminating.
-func (s *Store) checkNamespace(o *objects, name string) error {
-	if !s.terminating {
-		return nil
+// checkCreation returns why an object must not be created: admission decides before the name does.
+func (s *Store) checkCreation(o *objects, r *Request) error {
+	if s.terminating {
+		err := apierrors.NewForbidden(o.group, r.Name, errors.New("the namespace is being terminated"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+		return err
 	}
-	err := apierrors.NewForbidden(o.group, name, errors.New("the namespace is being terminated"))
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
-	return err
+	if err := s.checkPolicy(o, r); err != nil {
+		return err
+	}
+	if o.present[r.Name] != nil {
+		return apierrors.NewAlreadyExists(o.group, r.Name)
+	}
+	return nil
 }
 
-// checkPolicy returns the refusal of the policy that refuses writes to Deployments, if that is in force. It sees a
-// write that is valid, and whose preconditions are met.
-func (s *Store) checkPolicy(name string) error {
-	if s.refuses {
-		return apierrors.NewForbidden(s.deployments.group, name, errors.New("a policy refuses it"))
+// checkPolicy returns the refusal of the policy that refuses writes, if one is in force. It sees a write that is
+// valid, and whose preconditions are met.
+func (s *Store) checkPolicy(o *objects, r *Request) error {
+	if r.path() == s.refused {
+		return apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
 	}
 	return nil
 }
@@ -204,7 +237,9 @@ func (s *Store) Do(op Op) {
 	case Rewrite:
 		s.rewrites = true
 	case Refuse:
-		s.refuses = op.Count > 0
+		if s.refused = ""; op.Count > 0 {
+			s.refused = Deployments
+		}
 	case DeleteNamespace:
 		s.terminating = true
 	default:
@@ -212,14 +247,45 @@ func (s *Store) Do(op Op) {
 	}
 }
 
+// Create, Change and Delete are what users do to an object. Change and Delete do nothing if there is none, and
+// Create if there is one.
+func (s *Store) Create(resource string, object Object) {
+	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
+		s.must(s.create(o, s.admit(object)))
+	}
+}
+
+// Change is described with Create.
+func (s *Store) Change(resource, name string, change func(Object)) {
+	o := s.of(resource)
+	if object := o.present[name]; object != nil {
+		after := copyOf(object)
+		change(after)
+		noteManager(object, after, false)
+		s.replace(o, s.admit(after))
+	}
+}
+
+// Delete is described with Create.
+func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropagation) {
+	if o := s.of(resource); o.present[name] != nil {
+		s.must(s.remove(o, name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
+	}
+}
+
+// RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
+// it ends that.
+func (s *Store) RefuseWrites(path string) { s.refused = path }
+
+// Now returns the present time.
+func (s *Store) Now() metav1.Time { return s.now() }
+
 // Collect and RollOut are one step of the garbage collector, and of the Deployment controller, about one
 // object. They report whether it changed anything.
 func (s *Store) Collect(resource, name string) bool {
 	before := s.version
-	if foo := s.foo(name); resource == Foos && foo != nil {
-		s.finishFoo(foo)
-	} else if deployment := s.deployment(name); resource == Deployments && deployment != nil {
-		s.collectDeployment(deployment)
+	if object := s.of(resource).present[name]; object != nil {
+		s.collectOne(s.of(resource), object)
 	}
 	return s.version != before
 }
@@ -273,9 +339,6 @@ func copyOf[T Object](object T) T {
 
 // create stores a new object.
 func (s *Store) create(o *objects, object Object) error {
-	if err := s.checkNamespace(o, object.GetName()); err != nil {
-		return err
-	}
 	if o.present[object.GetName()] != nil {
 		return apierrors.NewAlreadyExists(o.group, object.GetName())
 	}
@@ -359,63 +422,57 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 	return nil
 }
 
-// patch applies a strategic merge patch to a Deployment. A resourceVersion in it is a precondition.
-func (s *Store) patch(name string, patch []byte) (Object, error) {
-	before, group := s.deployment(name), s.deployments.group
+// patch applies a strategic merge patch to a built-in object, or a JSON merge patch to another one: to the status
+// or to all but that. A resourceVersion in it is a precondition.
+func (s *Store) patch(o *objects, r *Request) (Object, error) {
+	before := o.present[r.Name]
 	if before == nil {
-		return nil, apierrors.NewNotFound(group, name)
-	}
-	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(patch, &sent); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if sent.ResourceVersion != "" && sent.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(group, before.Name, errors.New("the object has been modified"))
-	}
-	after, err := StrategicMerge(before, string(patch))
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	controllers := slices.DeleteFunc(slices.Clone(after.OwnerReferences), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
-	if len(controllers) > 1 {
-		kind, path := schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, field.NewPath("metadata", "ownerReferences")
-		return nil, apierrors.NewInvalid(kind, before.Name, field.ErrorList{field.Invalid(path, nil, "only one can be the controller")})
-	}
-	if err := s.checkPolicy(name); err != nil {
-		return nil, err
-	}
-	after.Status = before.Status
-	noteManager(before, after, true)
-	s.admit(after)
-	s.replace(s.deployments, after)
-	return after, nil
-}
-
-// patchStatus applies a JSON merge patch to the status of a Foo, and to nothing else. A
-// resourceVersion in it is a precondition; the API server ignores a uid.
-func (s *Store) patchStatus(name string, patch []byte) (Object, error) {
-	before, group := s.foo(name), s.foos.group
-	if before == nil {
-		return nil, apierrors.NewNotFound(group, name)
+		return nil, apierrors.NewNotFound(o.group, r.Name)
 	}
 	text, err := json.Marshal(before)
-	if err == nil {
-		text, err = jsonpatch.MergePatch(text, patch)
+	if err == nil && r.PatchType == types.StrategicMergePatchType {
+		text, err = strategicpatch.StrategicMergePatch(text, r.Patch, o.New())
+	} else if err == nil {
+		text, err = jsonpatch.MergePatch(text, r.Patch)
 	}
-	var merged v1alpha1.Foo
+	merged := o.New()
 	if err == nil {
-		err = json.Unmarshal(text, &merged)
+		err = json.Unmarshal(text, merged)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if merged.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(group, name, errors.New("the object has been modified"))
+	if merged.GetResourceVersion() != before.GetResourceVersion() {
+		return nil, apierrors.NewConflict(o.group, r.Name, errors.New("the object has been modified"))
 	}
-	after := copyOf(before)
-	after.Status = merged.Status
-	s.replace(s.foos, after)
-	return after, nil
+	if r.Subresource == "status" {
+		if err := s.checkPolicy(o, r); err != nil {
+			return nil, err
+		}
+		after := copyOf(before)
+		field(after, "Status").Set(field(merged, "Status"))
+		s.replace(o, after)
+		return after, nil
+	}
+	controllers := slices.DeleteFunc(slices.Clone(merged.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
+	if len(controllers) > 1 {
+		kind, path := schema.GroupKind{Group: o.group.Group, Kind: reflect.TypeOf(before).Elem().Name()}, validation.NewPath("metadata", "ownerReferences")
+		return nil, apierrors.NewInvalid(kind, r.Name, validation.ErrorList{validation.Invalid(path, nil, "only one can be the controller")})
+	}
+	if err := s.checkPolicy(o, r); err != nil {
+		return nil, err
+	}
+	if status := field(merged, "Status"); status.IsValid() {
+		status.Set(field(before, "Status"))
+	}
+	noteManager(before, merged, true)
+	s.replace(o, s.admit(merged))
+	return merged, nil
+}
+
+// field returns that field of an object, an invalid value if there is none.
+func field(object Object, name string) reflect.Value {
+	return reflect.ValueOf(object).Elem().FieldByName(name)
 }
 
 // StrategicMerge returns the Deployment as the API server stores it after a strategic merge
@@ -432,9 +489,9 @@ func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deploy
 	return merged, json.Unmarshal(data, merged)
 }
 
-// WrittenByController reports whether the controller is on record as a writer of the Deployment.
-func WrittenByController(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
+// WrittenByController reports whether the controller is on record as a writer of the object.
+func WrittenByController(object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
 }
 
 // sameObject compares two objects without their resource versions.
@@ -446,14 +503,11 @@ func sameObject(a, b Object) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// sameIntent compares what the generation counts changes of: of Deployments also annotations.
+// sameIntent compares what the generation counts changes of: the spec, and of Deployments also annotations.
 func sameIntent(a, b Object) bool {
-	switch a := a.(type) {
-	case *v1alpha1.Foo:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*v1alpha1.Foo).Spec)
-	case *appsv1.Deployment:
-		b := b.(*appsv1.Deployment)
-		return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	if _, ok := a.(*appsv1.Deployment); ok && !equality.Semantic.DeepEqual(a.GetAnnotations(), b.GetAnnotations()) {
+		return false
 	}
-	panic(fmt.Sprintf("unexpected %T", a))
+	spec := field(a, "Spec")
+	return !spec.IsValid() || equality.Semantic.DeepEqual(spec.Interface(), field(b, "Spec").Interface())
 }

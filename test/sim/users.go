@@ -74,7 +74,7 @@ func (s *Store) doToFoo(op Op) {
 		if op.Deployment != "" {
 			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
 		}
-		s.createFoo(op.Foo, spec)
+		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec})
 		return
 	}
 	foo := s.foo(op.Foo)
@@ -98,7 +98,7 @@ func (s *Store) doToFoo(op Op) {
 		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case RecreateFoo:
 		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-		s.createFoo(op.Foo, foo.Spec)
+		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: foo.Spec})
 	case AddCondition:
 		foo = copyOf(foo)
 		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
@@ -111,12 +111,6 @@ func (s *Store) doToFoo(op Op) {
 func (s *Store) must(err error) {
 	if err != nil {
 		panic(err)
-	}
-}
-
-func (s *Store) createFoo(name string, spec v1alpha1.FooSpec) {
-	if s.foo(name) == nil {
-		_ = s.create(s.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 	}
 }
 
@@ -142,25 +136,26 @@ func (s *Store) rename(name, deployment string) {
 }
 
 func (s *Store) doToDeployment(op Op) {
-	deployment := s.deployment(op.Deployment)
-	switch {
-	case op.Verb == CreateForeign && deployment == nil:
-		_ = s.create(s.deployments, s.admit(ForeignDeployment(op.Deployment)))
-	case deployment == nil:
-	case op.Verb == CopyDeployment && s.deployment(op.Other) == nil:
-		_ = s.create(s.deployments, s.admit(CopyOfDeployment(deployment, op.Other)))
-	case op.Verb == DeleteDeployment:
-		s.must(s.remove(s.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
-	case op.Verb == EditDeployment:
-		after := copyOf(deployment)
-		s.Edit(after, op)
-		noteManager(deployment, after, false)
-		s.replace(s.deployments, s.admit(after))
+	switch deployment := s.deployment(op.Deployment); op.Verb {
+	case CreateForeign:
+		s.Create(Deployments, ForeignDeployment(op.Deployment))
+	case CopyDeployment:
+		if deployment != nil {
+			s.Create(Deployments, CopyOfDeployment(deployment, op.Other))
+		}
+	case DeleteDeployment:
+		s.Delete(Deployments, op.Deployment, op.Propagation)
+	case EditDeployment:
+		s.Change(Deployments, op.Deployment, func(object Object) { s.Edit(object.(*appsv1.Deployment), op) })
 	}
 }
 
-// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
-func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
+func (s *Store) admit(object Object) Object {
+	deployment, ok := object.(*appsv1.Deployment)
+	if !ok {
+		return object
+	}
 	for i := range deployment.Spec.Template.Spec.Containers {
 		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
 			*image = Mirror + *image
