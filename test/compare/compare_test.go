@@ -111,6 +111,9 @@ func (s *server) send(ctx context.Context, user, namespace string, r *sim.Reques
 	if r.Verb != "create" {
 		request.Name(r.Name)
 	}
+	if r.DryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
 	if r.Subresource != "" {
 		request.SubResource(r.Subresource)
 	}

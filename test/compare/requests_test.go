@@ -85,7 +85,7 @@ func (s *sequence) request() {
 	case chance < 8:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
 	case chance < 24:
-		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name)})
+		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(30)})
 	case chance < 50:
 		precondition, metadata := s.precondition("patch", sim.Deployments, name)
 		s.both(cell{precondition: precondition}, &sim.Request{

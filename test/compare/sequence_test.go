@@ -151,6 +151,9 @@ func (s *sequence) run() {
 // both sends a request to both API servers. The one for the real one is translated.
 func (s *sequence) both(c cell, r *sim.Request) {
 	c.verb, c.resource, c.state = strings.TrimSpace(r.Verb+" "+r.Subresource), r.Resource, s.state(r.Resource, r.Name)
+	if r.DryRun {
+		c.verb = dryRun
+	}
 	s.sent = append(s.sent, fmt.Sprintf("%s %s: %s, %s", r, encode(r.Options), c.precondition, c.state))
 	as := controllerName
 	if c = s.inForce(c); s.policy == refuse && s.chance(50) {
@@ -163,7 +166,11 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	s.compareAnswers(answer(wantErr), answer(gotErr))
 	text := answer(gotErr)
 	if s.settle(); wantErr == nil && r.Verb != "delete" {
-		if s.isReordered(got) {
+		if r.DryRun {
+			// The UID is that of no object.
+			want.SetUID("")
+			got.SetUID("")
+		} else if s.isReordered(got) {
 			text = reordered
 		}
 		s.compareObjects("the answer to "+r.String(), want, got)

@@ -62,6 +62,9 @@ const (
 // namespaceDeleted stands for the request that makes a namespace terminating.
 const namespaceDeleted = "delete the namespace"
 
+// dryRun is the verb of a creation that is not stored.
+const dryRun = "create, dry run"
+
 // cell is a class of requests.
 type cell struct {
 	policy, resource, verb, precondition, state string
@@ -148,6 +151,7 @@ func classes() iter.Seq[cell] {
 			deployments := cell{policy: policy, resource: sim.Deployments}
 			one(deployments, "get", none)
 			one(deployments, "create", none)
+			one(deployments, dryRun, none)
 			one(deployments, "patch", none, fresh, staleVersion, staleUID)
 			one(deployments, "delete", none, fresh, staleVersion, staleUID)
 			for _, verb := range slices.Compact(slices.Clone(deploymentVerbs)) {
@@ -170,6 +174,7 @@ func classes() iter.Seq[cell] {
 		}
 		// A terminating namespace changes creations alone.
 		one(ending, "create", none)
+		one(ending, dryRun, none)
 		one(ending, string(sim.CreateForeign), none)
 		one(cell{policy: terminating, resource: sim.Foos}, string(sim.CreateFoo), none)
 	}

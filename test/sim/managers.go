@@ -124,3 +124,8 @@ func setManaged(deployment *appsv1.Deployment, managed []string) {
 		deployment.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager, FieldsV1: fields}}
 	}
 }
+
+// WrittenByController reports whether the controller is on record as a writer of the object.
+func WrittenByController(object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
+}
