@@ -37,10 +37,10 @@ import (
 )
 
 var (
-	fooNames        = []string{"x", "y", "z"}
-	deploymentNames = []string{"a", "b", "c"}
+	fooNames        = []string{"x", "y"}
+	deploymentNames = []string{"a", "b"}
 	images          = []string{"nginx:1", "nginx:2", "nginx:latest", sim.StalledImage}
-	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 )
 
 func draw[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
@@ -226,55 +226,39 @@ func encode(value any) []byte {
 func (s *sequence) translate(r *sim.Request) *sim.Request {
 	translated := *r
 	if r.Object != nil {
-		translated.Object = r.Object.DeepCopyObject().(sim.Object)
-		translated.Object.SetOwnerReferences(s.translateRefs(r.Object.GetOwnerReferences()))
+		translated.Object = &appsv1.Deployment{}
+		s.translateInto(encode(r.Object), translated.Object)
 	}
 	if r.Patch != nil {
-		var patch struct {
-			Metadata map[string]any `json:"metadata"`
-			Spec     any            `json:"spec,omitempty"`
-			Status   any            `json:"status,omitempty"`
-		}
-		s.must(json.Unmarshal(r.Patch, &patch))
-		s.translateIDs(patch.Metadata)
-		translated.Patch = encode(patch)
+		var patch json.RawMessage
+		s.translateInto(r.Patch, &patch)
+		translated.Patch = patch
 	}
-	if p := r.Options.Preconditions; p != nil {
-		var ids map[string]any
-		s.must(json.Unmarshal(encode(p), &ids))
-		s.translateIDs(ids)
-		translated.Options.Preconditions = &metav1.Preconditions{}
-		s.must(json.Unmarshal(encode(ids), translated.Options.Preconditions))
-	}
+	translated.Options = metav1.DeleteOptions{}
+	s.translateInto(encode(r.Options), &translated.Options)
 	return &translated
 }
 
-func (s *sequence) translateRefs(refs []metav1.OwnerReference) []metav1.OwnerReference {
-	refs = append([]metav1.OwnerReference(nil), refs...)
-	for i := range refs {
-		if uid, ok := s.real[string(refs[i].UID)]; ok {
-			refs[i].UID = types.UID(uid)
-		}
-	}
-	return refs
+// translateInto decodes JSON in which the values of all fields that are UIDs or versions are translated.
+func (s *sequence) translateInto(data []byte, value any) {
+	var decoded any
+	s.must(json.Unmarshal(data, &decoded))
+	s.translateFields(decoded)
+	s.must(json.Unmarshal(encode(decoded), value))
 }
 
-// translateIDs translates the values of all fields that are known UIDs or versions.
-func (s *sequence) translateIDs(fields map[string]any) {
-	for name, value := range fields {
-		switch value := value.(type) {
-		case string:
-			if known, ok := s.real[value]; ok && (name == "uid" || name == "resourceVersion") {
-				fields[name] = known
+func (s *sequence) translateFields(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if id, ok := field.(string); ok && s.real[id] != "" && (name == "uid" || name == "resourceVersion") {
+				value[name] = s.real[id]
 			}
-		case map[string]any:
-			s.translateIDs(value)
-		case []any:
-			for _, each := range value {
-				if fields, ok := each.(map[string]any); ok {
-					s.translateIDs(fields)
-				}
-			}
+			s.translateFields(field)
+		}
+	case []any:
+		for _, each := range value {
+			s.translateFields(each)
 		}
 	}
 }

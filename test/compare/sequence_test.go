@@ -135,16 +135,11 @@ func (s *sequence) run() {
 		case chance < 94:
 			s.controlPlane()
 		default:
-			s.list(sim.Foos)
-			s.list(sim.Deployments)
+			s.list(draw(s.random, sim.Foos, sim.Deployments), draw(s.random, "", "0", "Exact"))
 		}
 	}
-	for _, w := range s.watches {
-		select {
-		case e := <-w.ResultChan():
-			s.differ("the API server sent an event that the simulated one did not: %s %+v", e.Type, e.Object)
-		default:
-		}
+	for _, resource := range []string{sim.Foos, sim.Deployments} {
+		s.list(resource, "")
 	}
 }
 
@@ -163,8 +158,10 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	want, wantErr := s.store.Serve(r)
 	s.store.Do(sim.Op{Verb: sim.Refuse})
 	got, gotErr := s.server.send(s.Context(), as, s.namespace, s.translate(r))
-	s.compareAnswers(answer(wantErr), answer(gotErr))
 	text := answer(gotErr)
+	if text != answer(wantErr) {
+		s.differ("the API server answered %q, the simulated one %q", text, answer(wantErr))
+	}
 	if s.settle(); wantErr == nil && r.Verb != "delete" {
 		if r.DryRun {
 			// The UID is that of no object.
@@ -182,33 +179,31 @@ func (s *sequence) both(c cell, r *sim.Request) {
 // undoes the change of a field, the writer still becomes the latest manager, and managers are sorted by time.
 func (s *sequence) isReordered(object sim.Object) bool {
 	s.Helper()
-	version := object.GetResourceVersion()
-	if _, isDeployment := object.(*appsv1.Deployment); !isDeployment || s.policy != rewrite || s.simulated[version] != "" {
+	version, present := object.GetResourceVersion(), s.present[sim.Deployments+"/"+object.GetName()]
+	if s.simulated[version] != "" {
 		return false
 	}
-	present := s.present[sim.Deployments+"/"+object.GetName()]
-	s.bind(present.GetResourceVersion(), version)
-	got := s.next(sim.Deployments)
-	if got.Type != watch.Modified {
-		s.differ("the API server sent an event %s of %+v, the simulated one none", got.Type, got.Object)
+	if s.policy != rewrite || present == nil {
+		s.differ("the API server stored %+v, the simulated one did not", object)
 	}
-	s.compareObjects("an event", present, got.Object.(sim.Object))
+	s.bind(present.GetResourceVersion(), version)
+	s.compareObjects("an event", present, s.next(sim.Deployments, watch.Modified))
 	return true
 }
 
-// next returns the next event of the API server.
-func (s *sequence) next(resource string) watch.Event {
+// next returns the object of the next event of the API server.
+func (s *sequence) next(resource string, kind watch.EventType) sim.Object {
 	s.Helper()
+	var got watch.Event
 	select {
-	case e := <-s.watches[resource].ResultChan():
-		if _, ok := e.Object.(sim.Object); !ok {
-			s.differ("the API server sent an event %s of %+v", e.Type, e.Object)
-		}
-		return e
+	case got = <-s.watches[resource].ResultChan():
 	case <-time.After(waitTimeout):
-		s.differ("the API server sent no event of %s", resource)
 	}
-	panic("not reached")
+	object, ok := got.Object.(sim.Object)
+	if !ok || got.Type != kind {
+		s.differ("the API server sent an event %s of %+v, the simulated one %s of %s", got.Type, got.Object, kind, resource)
+	}
+	return object
 }
 
 // answer describes an answer.
@@ -229,24 +224,13 @@ func answer(err error) string {
 	return text
 }
 
-func (s *sequence) compareAnswers(want, got string) {
-	s.Helper()
-	if want != got {
-		s.differ("the API server answered %q, the simulated one %q", got, want)
-	}
-}
-
 // settle compares the events of both watches up to the store's version.
 func (s *sequence) settle() {
 	s.Helper()
 	for ; s.settled < len(s.history); s.settled++ {
 		want := s.history[s.settled]
-		got := s.next(want.resource)
-		object := got.Object.(sim.Object)
-		if got.Type != want.Type {
-			s.differ("the API server sent an event %s of %+v, the simulated one %s of %+v", got.Type, object, want.Type, want.Object)
-		}
-		if got.Type == watch.Added {
+		object := s.next(want.resource, want.Type)
+		if want.Type == watch.Added {
 			s.bind(string(want.Object.GetUID()), string(object.GetUID()))
 		}
 		s.history[s.settled].version = object.GetResourceVersion()
@@ -297,56 +281,45 @@ func masked(o sim.Object) sim.Object {
 	return o
 }
 
-// list compares a list of "", of "0", and of an earlier version.
-func (s *sequence) list(resource string) {
-	options, c := metav1.ListOptions{}, cell{verb: "list", resource: resource}
-	switch s.random.IntN(3) {
-	case 1:
-		options.ResourceVersion, c.precondition = "0", "0"
-	case 2:
-		options.ResourceVersionMatch, c.precondition = metav1.ResourceVersionMatchExact, "Exact"
-	}
-	want, version := map[string]sim.Object{}, ""
+// list compares a list of "", of "0", or of exactly a version that is drawn.
+func (s *sequence) list(resource, of string) {
+	want, version := map[string]sim.Object{}, "0"
 	for _, e := range s.history {
-		if e.resource == resource || c.precondition != "0" {
-			// The cache that answers a list of "0" shows what its watch has shown.
+		if e.resource == resource {
+			if want[e.Object.GetName()] = e.Object; e.Type == watch.Deleted {
+				delete(want, e.Object.GetName())
+			}
+		}
+		// The cache that answers a list of "0" has what its watch has shown.
+		if e.resource == resource || of != "0" {
 			version = e.version
 		}
-		switch {
-		case e.resource == resource && e.Type != watch.Deleted:
-			want[e.Object.GetName()] = e.Object
-		case e.resource == resource:
-			delete(want, e.Object.GetName())
-		}
-		if c.precondition == "Exact" && s.random.IntN(len(s.history)) == 0 {
+		if of == "Exact" && s.random.IntN(len(s.history)) == 0 {
 			break
 		}
 	}
-	if c.precondition == "Exact" {
-		options.ResourceVersion = version
+	options := metav1.ListOptions{ResourceVersion: of}
+	if of == "Exact" {
+		options.ResourceVersion, options.ResourceVersionMatch = version, metav1.ResourceVersionMatchExact
 	}
-	if version == "" {
+	if version == "0" {
 		return
 	}
 	got, err := s.server.list(s.namespace, resource, options).Do(s.Context()).Get()
 	s.must(err)
 	order, err := resourceversion.CompareResourceVersion(got.(metav1.ListInterface).GetResourceVersion(), version)
 	s.must(err)
-	if order < 0 || order > 0 && c.precondition == "Exact" {
-		s.differ("a list of %+v has version %s", options, got.(metav1.ListInterface).GetResourceVersion())
-	}
 	items, err := meta.ExtractList(got)
 	s.must(err)
+	if order < 0 || order > 0 && of == "Exact" || len(items) != len(want) {
+		s.differ("a list of %q at %s is %+v, want %+v", of, version, got, want)
+	}
 	for _, item := range items {
 		object := item.(sim.Object)
 		if want[object.GetName()] == nil {
-			s.differ("a list of %+v has %s", options, object.GetName())
+			s.differ("a list of %q has %s", of, object.GetName())
 		}
 		s.compareObjects("a list", want[object.GetName()], object)
-		delete(want, object.GetName())
 	}
-	if len(want) > 0 {
-		s.differ("a list of %+v lacks %v", options, want)
-	}
-	s.table.add(s.inForce(c), "done")
+	s.table.add(cell{resource: resource, verb: fmt.Sprintf("list of %q", of), precondition: none}, "done")
 }

@@ -19,6 +19,7 @@ limitations under the License.
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -27,10 +28,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
+)
+
+// The controllers of the control plane.
+const (
+	collector = "garbage collector"
+	roller    = "Deployment controller"
 )
 
 var (
@@ -62,170 +68,158 @@ func (s *sequence) drawOperation() sim.Op {
 	return op
 }
 
-// operate does what a user does. The user of the real API server reads an object, changes it and writes it.
+// operate does what a user does.
 func (s *sequence) operate(op sim.Op) {
 	c := cell{verb: string(op.Verb), resource: sim.Foos, precondition: none, state: s.state(sim.Foos, op.Foo)}
 	if slices.Contains(deploymentVerbs, op.Verb) {
 		c.resource, c.state = sim.Deployments, s.state(sim.Deployments, op.Deployment)
 	}
-	if op.Verb == sim.EditDeployment && s.policy == "" {
+	if op.Verb == sim.EditDeployment && s.policy != rewrite {
 		c.verb = editing(op.Edit)
 	}
-	s.sent = append(s.sent, fmt.Sprintf("%+v %s", op, c.state))
+	s.sent = append(s.sent, fmt.Sprintf("%+v: %s", op, c.state))
 	s.store.Do(op)
-	objects, err := s.operateReally(op)
-	text, changed := answer(err), s.settled < len(s.history)
-	switch {
-	case changed && err != nil && op.Verb != sim.RecreateFoo && op.Verb != sim.Swap:
-		s.differ("the simulated API server did %+v, the real one answered %s", op, text)
-	case changed || err != nil:
-	case slices.ContainsFunc(objects, s.isReordered):
-		text = reordered
-	case !s.areKnown(objects):
-		s.differ("the API server did %+v, the simulated one did not", op)
-	default:
-		text = "no change"
+	u := &user{sequence: s}
+	u.do(op)
+	text := answer(u.err)
+	if u.err == nil && s.settled == len(s.history) {
+		if text = "no change"; slices.ContainsFunc(u.answers, s.isReordered) {
+			text = reordered
+		}
 	}
 	s.settle()
 	s.table.add(s.inForce(c), text)
 }
 
-// areKnown reports whether none of the objects has a new version.
-func (s *sequence) areKnown(objects []sim.Object) bool {
-	return !slices.ContainsFunc(objects, func(o sim.Object) bool { return s.simulated[o.GetResourceVersion()] == "" })
+// user sends requests to the real API server: it reads an object, changes it and writes it. It stops at an error.
+type user struct {
+	*sequence
+
+	answers []sim.Object
+	err     error
 }
 
-// operateReally returns the answers, and the first error.
-func (s *sequence) operateReally(op sim.Op) (answers []sim.Object, err error) {
-	send := func(r *sim.Request) sim.Object {
-		if err != nil {
-			return nil
+func (u *user) send(r *sim.Request) (object sim.Object) {
+	if u.err != nil {
+		return nil
+	}
+	if object, u.err = u.server.send(u.Context(), userName, u.namespace, r); object != nil {
+		u.answers = append(u.answers, object)
+	}
+	return object
+}
+
+func (u *user) get(resource, name string) sim.Object {
+	return u.send(&sim.Request{Verb: "get", Resource: resource, Name: name})
+}
+
+func (u *user) create(resource string, object sim.Object) {
+	u.send(&sim.Request{Verb: "create", Resource: resource, Object: object})
+}
+
+func (u *user) delete(resource, name string, propagation metav1.DeletionPropagation) {
+	u.send(&sim.Request{Verb: "delete", Resource: resource, Name: name, Options: metav1.DeleteOptions{PropagationPolicy: &propagation}})
+}
+
+// change writes the object, whose owners the change may take from the store.
+func (u *user) change(resource, name, subresource string, change func(sim.Object)) {
+	if object := u.get(resource, name); object != nil {
+		change(object)
+		refs := object.GetOwnerReferences()
+		for i := range refs {
+			refs[i].UID = types.UID(cmp.Or(u.real[string(refs[i].UID)], string(refs[i].UID)))
 		}
-		var object sim.Object
-		if object, err = s.server.send(s.Context(), userName, s.namespace, r); object != nil {
-			answers = append(answers, object)
-		}
-		return object
+		u.send(&sim.Request{Verb: "update", Resource: resource, Name: name, Subresource: subresource, Object: object})
 	}
-	get := func(resource, name string) sim.Object {
-		return send(&sim.Request{Verb: "get", Resource: resource, Name: name})
-	}
-	change := func(resource, name, subresource string, change func(sim.Object)) {
-		if object := get(resource, name); object != nil {
-			change(object)
-			send(&sim.Request{Verb: "update", Resource: resource, Name: name, Subresource: subresource, Object: object})
-		}
-	}
-	create := func(name string, spec v1alpha1.FooSpec) {
-		send(&sim.Request{Verb: "create", Resource: sim.Foos, Object: &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}})
-	}
-	remove := func(resource, name string, propagation metav1.DeletionPropagation) {
-		send(&sim.Request{Verb: "delete", Resource: resource, Name: name, Options: metav1.DeleteOptions{PropagationPolicy: &propagation}})
-	}
-	rename := func(name, deployment string) {
-		if deployment != "" {
-			change(sim.Foos, name, "", func(o sim.Object) { o.(*v1alpha1.Foo).Spec.DeploymentName = deployment })
-		}
-	}
+}
+
+func (u *user) changeSpec(name string, change func(*v1alpha1.FooSpec)) {
+	u.change(sim.Foos, name, "", func(o sim.Object) { change(&o.(*v1alpha1.Foo).Spec) })
+}
+
+func (u *user) do(op sim.Op) {
+	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}}
 	switch op.Verb {
 	case sim.CreateFoo:
-		spec := v1alpha1.FooSpec{}
 		if op.Deployment != "" {
-			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: &op.Replicas, Image: op.NewImage}
+			foo.Spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: &op.Replicas, Image: op.NewImage}
 		}
-		create(op.Foo, spec)
+		u.create(sim.Foos, foo)
 	case sim.ScaleFoo:
-		change(sim.Foos, op.Foo, "", func(o sim.Object) { o.(*v1alpha1.Foo).Spec.Replicas = &op.Replicas })
+		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = &op.Replicas })
 	case sim.SetImage:
-		change(sim.Foos, op.Foo, "", func(o sim.Object) { o.(*v1alpha1.Foo).Spec.Image = op.NewImage })
+		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
 	case sim.Rename:
-		rename(op.Foo, op.Deployment)
+		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = op.Deployment })
 	case sim.Swap:
-		foo, other := get(sim.Foos, op.Foo), get(sim.Foos, op.Other)
-		if err == nil {
-			rename(op.Foo, other.(*v1alpha1.Foo).Spec.DeploymentName)
-			rename(op.Other, foo.(*v1alpha1.Foo).Spec.DeploymentName)
+		one, other := u.get(sim.Foos, op.Foo), u.get(sim.Foos, op.Other)
+		if u.err == nil {
+			a, b := one.(*v1alpha1.Foo).Spec.DeploymentName, other.(*v1alpha1.Foo).Spec.DeploymentName
+			u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(b, a) })
+			u.changeSpec(op.Other, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(a, b) })
 		}
 	case sim.DeleteFoo:
-		remove(sim.Foos, op.Foo, op.Propagation)
+		u.delete(sim.Foos, op.Foo, op.Propagation)
 	case sim.RecreateFoo:
-		foo := get(sim.Foos, op.Foo)
-		remove(sim.Foos, op.Foo, metav1.DeletePropagationBackground)
-		if err == nil {
-			create(op.Foo, foo.(*v1alpha1.Foo).Spec)
+		former := u.get(sim.Foos, op.Foo)
+		u.delete(sim.Foos, op.Foo, metav1.DeletePropagationBackground)
+		if u.err == nil {
+			foo.Spec = former.(*v1alpha1.Foo).Spec
+			u.create(sim.Foos, foo)
 		}
 	case sim.AddCondition:
-		change(sim.Foos, op.Foo, "status", func(o sim.Object) {
+		u.change(sim.Foos, op.Foo, "status", func(o sim.Object) {
 			meta.SetStatusCondition(&o.(*v1alpha1.Foo).Status.Conditions, metav1.Condition{
 				Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: now(),
 			})
 		})
 	case sim.CreateForeign:
-		send(&sim.Request{Verb: "create", Resource: sim.Deployments, Object: sim.ForeignDeployment(op.Deployment)})
+		u.create(sim.Deployments, sim.ForeignDeployment(op.Deployment))
 	case sim.CopyDeployment:
-		if object := get(sim.Deployments, op.Deployment); object != nil {
-			send(&sim.Request{Verb: "create", Resource: sim.Deployments, Object: sim.CopyOfDeployment(object.(*appsv1.Deployment), op.Other)})
+		if object := u.get(sim.Deployments, op.Deployment); object != nil {
+			u.create(sim.Deployments, sim.CopyOfDeployment(object.(*appsv1.Deployment), op.Other))
 		}
 	case sim.DeleteDeployment:
-		remove(sim.Deployments, op.Deployment, op.Propagation)
+		u.delete(sim.Deployments, op.Deployment, op.Propagation)
 	case sim.EditDeployment:
-		change(sim.Deployments, op.Deployment, "", func(o sim.Object) {
-			s.store.Edit(o.(*appsv1.Deployment), op)
-			o.SetOwnerReferences(s.translateRefs(o.GetOwnerReferences()))
-		})
+		u.change(sim.Deployments, op.Deployment, "", func(o sim.Object) { u.store.Edit(o.(*appsv1.Deployment), op) })
 	}
-	return answers, err
 }
 
 // controlPlane lets the garbage collector or the Deployment controller of the simulated cluster write about one
 // object, and sends the same to the real API server.
 func (s *sequence) controlPlane() {
-	name, c := s.name(sim.Deployments), cell{verb: "Deployment controller", resource: sim.Deployments}
-	act := func() { s.store.RollOut(name) }
-	switch s.random.IntN(3) {
-	case 0:
-		c.verb = "garbage collector"
-		act = func() { s.store.Collect(sim.Deployments, name) }
-	case 1:
-		c.verb, c.resource, name = "garbage collector", sim.Foos, s.name(sim.Foos)
-		act = func() { s.store.Collect(sim.Foos, name) }
+	c := cell{verb: draw(s.random, collector, collector, roller), resource: draw(s.random, sim.Foos, sim.Deployments)}
+	if c.verb == roller {
+		c.resource = sim.Deployments
 	}
+	name := s.name(c.resource)
 	c.state = s.state(c.resource, name)
 	s.sent = append(s.sent, fmt.Sprintf("%s %s %s", c.verb, c.resource, name))
-	text := "no change"
-	if s.store.Objects(c.resource) != nil && c.state != absent {
-		act()
+	if c.verb == collector {
+		s.store.Collect(c.resource, name)
+	} else {
+		s.store.RollOut(name)
 	}
+	text := "no change"
 	for _, e := range s.history[s.settled:] {
-		r := s.writeOf(e)
-		if c.verb == "Deployment controller" {
-			object, err := s.server.send(s.Context(), userName, s.namespace, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
-			s.must(err)
-			object.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status
-			r = &sim.Request{Verb: "update", Resource: sim.Deployments, Name: name, Subresource: "status", Object: object}
+		u, before := &user{sequence: s}, s.present[e.name()]
+		switch {
+		case c.verb == roller:
+			u.change(e.resource, name, "status", func(o sim.Object) { o.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status })
+		case before.GetDeletionTimestamp() == nil && (e.Type == watch.Deleted || e.Object.GetDeletionTimestamp() != nil):
+			u.delete(e.resource, before.GetName(), metav1.DeletePropagationBackground)
+		default:
+			u.change(e.resource, before.GetName(), "", func(o sim.Object) {
+				o.SetOwnerReferences(slices.Clone(e.Object.GetOwnerReferences()))
+				if o.SetFinalizers(e.Object.GetFinalizers()); e.Type == watch.Deleted {
+					o.SetFinalizers(nil)
+				}
+			})
 		}
-		_, err := s.server.send(s.Context(), userName, s.namespace, s.translate(r))
-		if text = answer(err); err != nil {
-			s.differ("the simulated %s wrote %+v, the real API server answered %s", c.verb, e, text)
-		}
+		text = answer(u.err)
+		s.must(u.err)
 	}
 	s.settle()
 	s.table.add(s.inForce(c), text)
-}
-
-// writeOf returns the request of the garbage collector that led to the event.
-func (s *sequence) writeOf(e event) *sim.Request {
-	before := s.present[e.name()]
-	r := &sim.Request{Verb: "patch", Resource: e.resource, Name: e.Object.GetName(), PatchType: types.MergePatchType}
-	finalizers := e.Object.GetFinalizers()
-	switch {
-	case before.GetDeletionTimestamp() == nil && (e.Type == watch.Deleted || e.Object.GetDeletionTimestamp() != nil):
-		r.Verb = "delete"
-		r.Options = metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground), Preconditions: &metav1.Preconditions{UID: ptr.To(before.GetUID())}}
-		return r
-	case e.Type == watch.Deleted:
-		finalizers = nil
-	}
-	r.Patch = encode(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "ownerReferences": e.Object.GetOwnerReferences()}})
-	return r
 }
