@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run everything CI runs: verify, lint, unit, e2e, a part of faults
+test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare and faults
 	@hack/test.sh
 
 .PHONY: verify
@@ -144,6 +144,10 @@ generate manifests: ## Regenerate everything that is derived from the types in p
 .PHONY: new-kind
 new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND, GROUP, VERSION, PLURAL, SHORT, EXTERNAL=yes; see CONTRIBUTING.md)
 	@source hack/lib.sh && go run ./hack/new-kind
+
+.PHONY: compare
+compare: ## Compare the simulated API server of the tests with a real one, without controllers (COMPARE_REQUESTS)
+	@hack/e2e.sh compare
 
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)

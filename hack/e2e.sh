@@ -19,8 +19,10 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes: image, faults, failover, outages.
+# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, faults, failover,
+# outages.
 #
+#   COMPARE_REQUESTS  how many requests compare sends, default 100000
 #   FAULTS=part       for Foos a tenth of the requests and a twentieth of the watches, for the other kinds half as
 #                     many, always the same ones; of the leader changes one of each kind
 #   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
@@ -30,7 +32,7 @@ set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image faults failover outages"
+SUITES="e2e image compare faults failover outages"
 SUITES+=" versions" # +drop:versions
 BUILT=""
 IMAGE=""
@@ -103,6 +105,18 @@ image() {
   interruptible "${ROOT}/hack/deploy.sh" image "${IMAGE}"
   start_e2e_cluster
   go_test -tags e2e -timeout 8m -run '^TestWalkthrough3$' ./test/e2e "$@"
+}
+
+# compare needs a control plane without controllers, in which nothing but the test writes.
+compare() {
+  local name
+  start_cluster 0 "--extra-args etcd=unsafe-no-fsync=true"
+  install_crds crd.yaml
+  own_kubectl apply -f "${ROOT}/test/compare/policies.yaml"
+  for name in kube-controller-manager kube-scheduler kwok-controller; do
+    kill -s STOP "$(cat "${CLUSTER_DIR}/.kwok/clusters/control-plane/pids/${name}.pid")"
+  done
+  COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}" go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 
 # faults_test TIMEOUT ARGS... also prints the report of the tests.

@@ -161,7 +161,7 @@ func (t *tokens) any(v reflect.Value, field string) {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return compare(a.String(), b.String()) })
 		for _, key := range keys {
-			t.string(key.String())
+			t.leaf(key, "")
 			t.any(v.MapIndex(key), field)
 		}
 	default:

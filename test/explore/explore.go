@@ -29,20 +29,20 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
 )
 
 // Scope is what an exploration covers.
 type Scope struct {
 	// Start are operations that are done, and have settled, before the exploration begins.
-	Start []sim.Op
+	Start []Operation
 	// Operations are those that users may do.
-	Operations []sim.Op
+	Operations []Operation
 	Budget     Budget
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
@@ -78,7 +78,7 @@ const (
 	deliver             // the answer to a write
 	fire                // a timer that is due
 	collect             // the garbage collector
-	rollOut             // the Deployment controller
+	act                 // a controller of the cluster that is not under test
 	present             // the read of the present version
 	late                // the API server carries out a detached request
 	drop                // or never will
@@ -93,7 +93,7 @@ const (
 // step is one transition.
 type step struct {
 	kind kind
-	// at is an informer, a timer, a request or an operation.
+	// at is an informer, a timer, a request, an operation or a controller of the cluster.
 	at       int
 	key      cache.ObjectName
 	resource string
@@ -116,10 +116,12 @@ type Explorer struct {
 	resources []string
 	fresh     *image
 	// idle is what a process remembers that has done nothing but read the present version.
-	idle     *tokens
-	seed     maphash.Seed
-	scope    Scope
-	rollouts map[rollout]bool
+	idle  *tokens
+	seed  maphash.Seed
+	kind  Kind
+	scope Scope
+	// acts says whether a controller of the cluster does something, by what that depends on.
+	acts map[any]bool
 
 	seen  map[uint64]int32
 	nodes []node
@@ -130,17 +132,14 @@ type Explorer struct {
 	root  *state
 }
 
-// New returns an Explorer of the controller that build builds.
-func New(ctx context.Context, build func(context.Context, Env) Controller) *Explorer {
-	e := &Explorer{ctx: ctx, seed: maphash.MakeSeed(), rollouts: map[rollout]bool{}}
+// New returns an Explorer of the kind.
+func New(ctx context.Context, kind Kind) *Explorer {
+	e := &Explorer{ctx: ctx, seed: maphash.MakeSeed(), kind: kind, acts: map[any]bool{}}
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e.process = start(ctx, func(ctx context.Context, env Env) Controller {
-		c := build(ctx, env)
-		e.readNow = c.ReadPresent
-		return c
-	}, begun)
-	for _, informer := range e.process.informers {
-		e.resources = append(e.resources, informer.resource())
+	e.process = start(ctx, kind, begun)
+	e.readNow = e.process.readNow
+	for _, resource := range kind.Resources {
+		e.resources = append(e.resources, resource.Resource)
 	}
 	e.process.pending = make([][]notification, len(e.resources))
 	e.fresh, _ = e.process.memory.read()
@@ -153,10 +152,10 @@ func New(ctx context.Context, build func(context.Context, Env) Controller) *Expl
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{}, now: e.process.clock.Now()}
-	s.store = sim.NewStore(func() metav1.Time { return metav1.Time{} }, nil)
+	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{kind: e.kind.Judge}, now: e.process.clock.Now()}
+	s.store = sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
 	for _, informer := range e.process.informers {
-		_ = informer.store().Replace(nil, s.store.Version())
+		_ = informer.GetIndexer().Replace(nil, s.store.Version())
 	}
 	s.process = e.process.save(false)
 	return s
@@ -232,7 +231,7 @@ func (e *Explorer) path(id int32, last ...step) (path []string) {
 }
 
 // settle does an operation, and then whatever comes first until nothing happens for an hour.
-func (e *Explorer) settle(s *state, op *sim.Op) *state {
+func (e *Explorer) settle(s *state, op *Operation) *state {
 	if op != nil {
 		s = e.operate(s, *op)
 	}
@@ -294,8 +293,10 @@ func (e *Explorer) free(s *state) []step {
 			if store := e.copyOf(s); store.Collect(resource, object.GetName()) {
 				steps = append(steps, step{kind: collect, resource: resource, key: cache.MetaObjectToName(object)})
 			}
-			if resource == sim.Deployments && e.rollsOut(s, object) {
-				steps = append(steps, step{kind: rollOut, key: cache.MetaObjectToName(object)})
+			for i, around := range e.kind.Around {
+				if resource == around.Resource && e.isDue(s, i, object) {
+					steps = append(steps, step{kind: act, at: i, key: cache.MetaObjectToName(object)})
+				}
 			}
 		}
 	}
@@ -307,21 +308,24 @@ func (e *Explorer) copyOf(s *state) *sim.Store {
 	return s.store.Clone(func() metav1.Time { return metav1.NewTime(s.now) }, func(string, sim.Event) {})
 }
 
-// rollsOut reports whether the Deployment controller has something to do. That depends on the Deployment and on the
-// images of its Pods alone.
-func (e *Explorer) rollsOut(s *state, object sim.Object) bool {
-	key := rollout{object, s.store.PodImages(object.GetUID())}
-	does, known := e.rollouts[key]
+// isDue reports whether a controller of the cluster has something to do about the object.
+func (e *Explorer) isDue(s *state, around int, object sim.Object) bool {
+	try := func() bool {
+		store := e.copyOf(s)
+		e.kind.Around[around].Step(store, object.GetName())
+		return store.Version() != s.store.Version()
+	}
+	needs := e.kind.Around[around].Needs
+	if needs == nil {
+		return try()
+	}
+	key := [2]any{around, needs(s.store, object)}
+	does, known := e.acts[key]
 	if !known {
-		does = e.copyOf(s).RollOut(object.GetName())
-		e.rollouts[key] = does
+		does = try()
+		e.acts[key] = does
 	}
 	return does
-}
-
-type rollout struct {
-	deployment sim.Object
-	images     string
 }
 
 // expand calls next with each successor of the state.
@@ -375,10 +379,9 @@ func (e *Explorer) isHeld(steps []step) bool {
 func (e *Explorer) faults(s *state) []step {
 	var steps []step
 	if r := s.run; r != nil && r.answer == nil {
-		group := (&v1alpha1.Foo{}).GroupVersionKind().GroupKind()
-		resource := v1alpha1.Resource(r.request.Resource)
+		resource := schema.GroupResource{Resource: r.request.Resource}
 		for _, err := range []error{
-			apierrors.NewConflict(resource, r.request.Name, fmt.Errorf("a fault")), apierrors.NewInvalid(group, r.request.Name, nil),
+			apierrors.NewConflict(resource, r.request.Name, fmt.Errorf("a fault")), apierrors.NewInvalid(schema.GroupKind{}, r.request.Name, nil),
 			apierrors.NewTooManyRequests("a fault", 1), apierrors.NewInternalError(fmt.Errorf("a fault")),
 		} {
 			if r.request.Verb != "get" || !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {

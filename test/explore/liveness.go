@@ -20,11 +20,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/test/sim"
 )
 
 // edge is a quiet step: no user, no fault.
@@ -61,8 +57,8 @@ func (e *Explorer) class(step step) int8 {
 		return -1
 	case step.kind == store || step.kind == handle:
 		a.at = step.at
-	case step.kind == begin || step.kind == collect || step.kind == rollOut:
-		a.resource, a.key = step.resource, step.key
+	case step.kind == begin || step.kind == collect || step.kind == act:
+		a.at, a.resource, a.key = step.at, step.resource, step.key
 	}
 	number, ok := e.quiet.classes[a]
 	if !ok {
@@ -76,14 +72,7 @@ func (e *Explorer) class(step step) int8 {
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
 func (e *Explorer) judgeRest(s *state) string {
-	wrong := slices.DeleteFunc(s.store.State().Violations(), func(violation string) bool {
-		// A policy refuses what this Foo asks for, as its condition says.
-		return slices.ContainsFunc(s.store.Objects(sim.Foos), func(object sim.Object) bool {
-			foo := object.(*v1alpha1.Foo)
-			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && strings.HasPrefix(violation, "Foo "+foo.Name+" ")
-		})
-	})
+	wrong := s.judge.kind.Rest(e.cluster(s))
 	if len(s.process.timers) == 0 && !slices.Equal(s.process.memory.text, e.idle.text) {
 		wrong = append(wrong, "rule 23: a process at rest remembers something")
 	}

@@ -43,6 +43,40 @@ type memory struct {
 	known      map[Object]*tokens
 }
 
+// noMemory are the fields of pkg/controller that are no memory, with the reasons.
+func noMemory() map[string]string {
+	const isCache, isFixed, isTheirs, isCount = "a cache, which the explorer keeps", "it never changes", "the explorer's", "no decision depends on it"
+	return map[string]string{
+		"controller.Owners.store":               isCache,
+		"controller.Dependents.store":           isCache,
+		"controller.write.store":                isCache,
+		"controller.OwnersOptions.Informer":     isCache,
+		"controller.DependentsOptions.Informer": isCache,
+		"controller.OwnersOptions.Client":       isFixed,
+		"controller.OwnersOptions.Present":      isFixed,
+		"controller.OwnersOptions.Status":       isFixed,
+		"controller.DependentsOptions.Client":   isFixed,
+		"controller.DependentsOptions.Diff":     isFixed,
+		"controller.DependentsOptions.Replicas": isFixed,
+		"controller.DependentsOptions.Trim":     isFixed,
+		"controller.DependentsOptions.Existed":  isFixed,
+		"controller.Worker.options":             isFixed,
+		"controller.Worker.syncs":               isFixed,
+		"controller.Worker.handlers":            isFixed,
+		"controller.Options.Recorder":           isCount,
+		"controller.Options.Metrics":            isCount,
+		"controller.Owners.metrics":             isCount,
+		"controller.Worker.metrics":             isCount,
+		"controller.Options.Clock":              isTheirs,
+		"controller.Writes.clock":               isTheirs,
+		"controller.backoff.clock":              isTheirs,
+		"controller.StatusDebouncer.clock":      isTheirs,
+		"controller.Worker.Queue":               isTheirs,
+		"controller.backoff.buckets":            "each namespace has a hundred refusals before one waits",
+		"controller.Worker.large":               "held only while a sync runs",
+	}
+}
+
 // image is a copy of the contents of a memory. It is valid for the process that it was taken of.
 type image struct {
 	cells []cell

@@ -135,7 +135,7 @@ func (p *process) do(e entry) (next *sim.Request, ended bool) {
 
 // deliver puts an event into the cache of an informer.
 func (p *process) deliver(i int, event sim.Event) {
-	store := p.informers[i].store()
+	store := p.informers[i].GetIndexer()
 	var n notification
 	if old, ok, _ := store.GetByKey(cache.MetaObjectToName(event.Object).String()); ok {
 		n.old = old.(sim.Object)
@@ -152,7 +152,7 @@ func (p *process) deliver(i int, event sim.Event) {
 
 // relist makes the cache of an informer what a new list says. Its handlers are told of the differences alone.
 func (p *process) relist(i int, l list) {
-	store := p.informers[i].store()
+	store := p.informers[i].GetIndexer()
 	var objects []any
 	var pending []notification
 	for _, object := range l.objects {
@@ -176,7 +176,7 @@ func (p *process) relist(i int, l list) {
 // restore makes the process what the snapshot is.
 func (p *process) restore(s *snapshot, now time.Time) {
 	for i, c := range s.caches {
-		_ = p.informers[i].store().Replace(c.objects, c.version)
+		_ = p.informers[i].GetIndexer().Replace(c.objects, c.version)
 	}
 	p.pending = slices.Clone(s.pending)
 	p.queue.keys, p.clock.timers = s.keys, s.timers
@@ -189,7 +189,7 @@ func (p *process) save(present bool) *snapshot {
 	s := &snapshot{pending: slices.Clone(p.pending), keys: p.queue.keys, timers: p.clock.timers, present: present}
 	t := &tokens{known: p.memory.known}
 	for _, informer := range p.informers {
-		c := cached{objects: informer.store().List(), version: informer.store().LastStoreSyncResourceVersion()}
+		c := cached{objects: informer.GetIndexer().List(), version: informer.GetIndexer().LastStoreSyncResourceVersion()}
 		slices.SortFunc(c.objects, func(a, b any) int { return compare(a.(sim.Object).GetName(), b.(sim.Object).GetName()) })
 		s.caches = append(s.caches, c)
 		t.version(c.version)

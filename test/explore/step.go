@@ -22,11 +22,8 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -70,8 +67,8 @@ func (e *Explorer) take(s *state, step step) *state {
 		}
 	case collect:
 		e.change(&t, func(store *sim.Store) { store.Collect(step.resource, step.key.Name) })
-	case rollOut:
-		e.change(&t, func(store *sim.Store) { store.RollOut(step.key.Name) })
+	case act:
+		e.change(&t, func(store *sim.Store) { e.kind.Around[step.at].Step(store, step.key.Name) })
 	case operate:
 		if !step.old[0] {
 			t.left.Deviations--
@@ -114,15 +111,15 @@ func (e *Explorer) pass(s, t *state) {
 	e.process.restore(s.process, t.now)
 	for i := range s.logs {
 		if len(s.logs[i]) == 0 {
-			e.process.informers[i].store().Bookmark(s.store.Version())
+			e.process.informers[i].GetIndexer().Bookmark(s.store.Version())
 		}
 	}
 	t.process = e.process.save(s.process.present)
 }
 
-func (e *Explorer) operate(s *state, op sim.Op) *state {
+func (e *Explorer) operate(s *state, op Operation) *state {
 	t := *s
-	e.change(&t, func(store *sim.Store) { store.Do(op) })
+	e.change(&t, op.Do)
 	return &t
 }
 
@@ -135,30 +132,35 @@ func (e *Explorer) change(t *state, change func(*sim.Store)) {
 	})
 	change(t.store)
 	t.logs = logs
-	t.judge = t.judge.note(t.store, func() (all []*appsv1.Deployment) { return t.versions(slices.Index(e.resources, sim.Deployments)) })
+	t.judge = &judge{t.judge.kind.Note(e.cluster(t)), t.judge.own}
 }
 
+func (e *Explorer) cluster(s *state) *Cluster { return &Cluster{s.store, s, e.resources} }
+
 // write lets the API server carry out a request.
-func (e *Explorer) write(t *state, r *sim.Request, acting *v1alpha1.Foo, reads []sim.Object) answer {
-	var before, after sim.Object
+func (e *Explorer) write(t *state, r *sim.Request, acting sim.Object, reads []sim.Object) answer {
+	w := &Write{Request: r, Acting: acting, Reads: reads}
 	for _, object := range t.store.Objects(r.Resource) {
 		if object.GetName() == r.Name {
-			before = object
+			w.Before = object
 		}
 	}
-	var err error
 	old := t.judge
-	e.change(t, func(store *sim.Store) { after, err = store.Serve(r) })
-	if err == nil {
-		t.judge = t.judge.clone()
-		e.found = append(e.found, t.judge.write(old, t.store, r, before, after, acting, reads)...)
-	} else {
+	e.change(t, func(store *sim.Store) { w.After, w.Err = store.Serve(r) })
+	w.Cluster = e.cluster(t)
+	if w.Err != nil {
 		t.judge = old
-		if acting != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
-			e.found = append(e.found, old.refused(t.run.key, r, before)...)
-		}
 	}
-	return answer{after, err}
+	kind, found := t.judge.kind.Write(old.kind, w)
+	t.judge = &judge{kind, t.judge.own}
+	e.found = append(e.found, found...)
+	switch {
+	case w.Err == nil:
+		e.found = append(e.found, precondition(r)...)
+	case acting != nil:
+		e.found = append(e.found, old.refused(t.run.key, w)...)
+	}
+	return answer{w.After, w.Err}
 }
 
 // execute carries out the request of the sync. The answer to a read comes at once.
@@ -173,10 +175,10 @@ func (e *Explorer) execute(s *state) *state {
 		}
 		return &t
 	}
-	var acting *v1alpha1.Foo
-	for _, object := range s.process.caches[slices.Index(e.resources, sim.Foos)].objects {
-		if foo := object.(*v1alpha1.Foo); foo.Name == s.run.key.Name {
-			acting = foo
+	var acting sim.Object
+	for _, object := range s.process.caches[0].objects {
+		if owner := object.(sim.Object); owner.GetName() == s.run.key.Name {
+			acting = owner
 		}
 	}
 	a := e.write(&t, r, acting, s.run.reads)
@@ -231,7 +233,7 @@ func (e *Explorer) replace(s, t *state, old []bool) {
 		}
 	}
 	t.run, t.logs = nil, slices.Clone(s.logs)
-	t.judge = &judge{foos: s.judge.foos}
+	t.judge = &judge{kind: s.judge.kind}
 	for i := range e.resources {
 		p.pending[i] = nil
 		if !old[i] {
@@ -239,7 +241,7 @@ func (e *Explorer) replace(s, t *state, old []bool) {
 			t.logs[i] = nil
 		}
 		p.pending[i] = nil
-		for _, object := range p.informers[i].store().List() {
+		for _, object := range p.informers[i].GetIndexer().List() {
 			p.pending[i] = append(p.pending[i], notification{new: object.(sim.Object), initial: true})
 		}
 		slices.SortFunc(p.pending[i], func(a, b notification) int { return compare(a.new.GetName(), b.new.GetName()) })
@@ -271,8 +273,8 @@ func (e *Explorer) tell(s *state, step step) string {
 		return "timer fires"
 	case collect:
 		return "garbage collector: " + step.resource + " " + step.key.Name
-	case rollOut:
-		return "Deployment controller: " + step.key.Name
+	case act:
+		return e.kind.Around[step.at].Name + ": " + step.key.Name
 	case present:
 		return "the process reads the present version"
 	case late:
@@ -282,7 +284,7 @@ func (e *Explorer) tell(s *state, step step) string {
 	case pass:
 		return fmt.Sprintf("%s pass", s.process.timers[0].due.Sub(s.now))
 	case operate:
-		return "user: " + strings.ReplaceAll(e.scope.Operations[step.at].Script(), "\n", " ")
+		return "user: " + e.scope.Operations[step.at].Story
 	case fail:
 		return fmt.Sprintf("FAULT: %s is answered with: %v", s.run.request, step.err)
 	case lose:

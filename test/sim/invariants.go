@@ -211,7 +211,8 @@ func (inv *invariants) checkAdoption(before, after *appsv1.Deployment) {
 	want := copyOf(before)
 	delete(want.Annotations, v1alpha1.AdoptByAnnotation)
 	want.ResourceVersion, want.OwnerReferences, want.Generation = after.ResourceVersion, after.OwnerReferences, after.Generation
-	noteManager(c.admit(want))
+	noteManager(before, want, true)
+	c.admit(want)
 	if !equality.Semantic.DeepEqual(want, after) {
 		inv.violated("rule 10: Deployment %s was adopted and changed otherwise: %+v became %+v", before.Name, before, after)
 	}

@@ -58,6 +58,8 @@ const (
 	// Refuse begins to refuse every write to a Deployment, as a ValidatingAdmissionPolicy does; with a
 	// Count of 0 it ends that.
 	Refuse Verb = "let a policy refuse writes"
+	// DeleteNamespace deletes the namespace, which is terminating from then on.
+	DeleteNamespace Verb = "delete the namespace"
 )
 
 // Faults.

@@ -17,7 +17,6 @@ limitations under the License.
 package sim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,22 +24,36 @@ import (
 	"strconv"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// Resource is a resource of the API server. New returns an empty object.
+type Resource struct {
+	schema.GroupResource
+
+	New func() Object
+}
+
+// FooResources are those of a cluster with Foos.
+func FooResources() []Resource {
+	return []Resource{
+		{v1alpha1.Resource(Foos), func() Object { return &v1alpha1.Foo{} }},
+		{appsv1.Resource(Deployments), func() Object { return &appsv1.Deployment{} }},
+	}
+}
+
 // objects are the present objects of one resource. Those that are stored never change.
 type objects struct {
+	Resource
+
 	group   schema.GroupResource
 	present map[string]Object
 }
@@ -59,37 +72,43 @@ type Event struct {
 // Store is what the API server stores, with the rules of its writes and with the controllers
 // that run in the cluster. All objects share one counter of versions, as in etcd.
 type Store struct {
-	version     int64
-	uids        int
-	foos        *objects
-	deployments *objects
+	version int64
+	uids    int
+	tables  []*objects
+	// foos and deployments are two of the tables, nil if the cluster has no such resource.
+	foos, deployments *objects
 	// podImages are the images of the running Pods, by Deployment.
 	podImages map[types.UID]string
 	// rewrites says that the policy of Rewrite is in force.
-	// refuses says that a policy refuses every write to a Deployment.
-	rewrites, refuses bool
+	rewrites bool
+	// refused is the resource, or the subresource, whose writes a policy refuses, "" for none.
+	refused string
+	// terminating says that the namespace is.
+	terminating bool
 
 	now    func() metav1.Time
 	logf   func(format string, args ...any)
 	stored func(resource string, event Event)
 }
 
-// NewStore returns an empty Store, whose clock is now. stored is called with each version of an object.
-func NewStore(now func() metav1.Time, stored func(resource string, event Event)) *Store {
-	return &Store{
-		version:     firstVersion,
-		foos:        &objects{group: schema.GroupResource{Group: v1alpha1.GroupName, Resource: Foos}, present: map[string]Object{}},
-		deployments: &objects{group: schema.GroupResource{Group: appsv1.GroupName, Resource: Deployments}, present: map[string]Object{}},
-		podImages:   map[types.UID]string{},
-		now:         now, stored: stored, logf: func(string, ...any) {},
+// NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
+func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
+	s := &Store{version: firstVersion, podImages: map[types.UID]string{}, now: now, stored: stored, logf: func(string, ...any) {}}
+	for _, resource := range resources {
+		s.tables = append(s.tables, &objects{resource, resource.GroupResource, map[string]Object{}})
 	}
+	s.foos, s.deployments = s.of(Foos), s.of(Deployments)
+	return s
 }
 
 // Clone returns a Store with the same objects and another clock.
 func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event Event)) *Store {
 	clone := *s
-	clone.foos = &objects{s.foos.group, maps.Clone(s.foos.present)}
-	clone.deployments = &objects{s.deployments.group, maps.Clone(s.deployments.present)}
+	clone.tables = nil
+	for _, table := range s.tables {
+		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present)})
+	}
+	clone.foos, clone.deployments = clone.of(Foos), clone.of(Deployments)
 	clone.podImages = maps.Clone(s.podImages)
 	clone.now, clone.stored = now, stored
 	return &clone
@@ -110,23 +129,27 @@ func (s *Store) Objects(resource string) []Object {
 // PodImages returns the images of the running Pods of a Deployment, by its UID.
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
-// Policies describes the policies in force.
-func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refuses) }
+// Policies describes the policies in force, and whether the namespace is terminating.
+func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refused, s.terminating) }
 
+// of returns the table of a resource, nil if there is none.
 func (s *Store) of(resource string) *objects {
-	if resource == Foos {
-		return s.foos
+	i := slices.IndexFunc(s.tables, func(table *objects) bool { return table.group.Resource == resource })
+	if i < 0 {
+		return nil
 	}
-	return s.deployments
+	return s.tables[i]
 }
 
 // Request is a request to read or write one object. Verb is get, create, patch or delete.
 type Request struct {
 	Verb, Resource, Subresource, Name string
-	Object                            Object
-	Patch                             []byte
-	PatchType                         types.PatchType
-	Options                           metav1.DeleteOptions
+	// DryRun is a creation that is not stored.
+	DryRun    bool
+	Object    Object
+	Patch     []byte
+	PatchType types.PatchType
+	Options   metav1.DeleteOptions
 }
 
 // String describes the request.
@@ -134,33 +157,74 @@ func (r *Request) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Verb, strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/"), r.Name, r.Patch))
 }
 
+// path returns the resource with its subresource.
+func (r *Request) path() string { return strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/") }
+
 // Serve carries out a request of the controller.
 func (s *Store) Serve(r *Request) (Object, error) {
 	o := s.of(r.Resource)
-	if r.Verb != "get" && r.Subresource == "" && s.refuses {
-		return nil, apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
-	}
-	switch {
-	case r.Verb == "get":
+	switch r.Verb {
+	case "get":
 		if object := o.present[r.Name]; object != nil {
 			return object, nil
 		}
 		return nil, apierrors.NewNotFound(o.group, r.Name)
-	case r.Verb == "create" && o == s.deployments:
-		object := s.admit(copyOf(r.Object.(*appsv1.Deployment)))
-		noteManager(object)
+	case "create":
+		object := copyOf(r.Object)
+		noteManager(nil, object, true)
+		s.admit(object)
+		if err := s.checkCreation(o, r); err != nil {
+			return nil, err
+		}
+		if r.DryRun {
+			s = s.Clone(s.now, func(string, Event) {})
+			o = s.of(r.Resource)
+		}
 		if err := s.create(o, object); err != nil {
 			return nil, err
 		}
+		if r.DryRun {
+			object.SetResourceVersion("")
+		}
 		return object, nil
-	case r.Verb == "patch" && o == s.deployments && r.Subresource == "" && r.PatchType == types.StrategicMergePatchType:
-		return s.patch(r.Name, r.Patch)
-	case r.Verb == "patch" && o == s.foos && r.Subresource == "status" && r.PatchType == types.MergePatchType:
-		return s.patchStatus(r.Name, r.Patch)
-	case r.Verb == "delete" && o == s.deployments:
-		return nil, s.remove(o, r.Name, r.Options)
+	case "patch":
+		return s.patch(o, r)
+	case "delete":
+		err := s.checkPreconditions(o, r.Name, r.Options.Preconditions)
+		if err == nil {
+			err = s.checkPolicy(o, r)
+		}
+		if err == nil {
+			err = s.remove(o, r.Name, r.Options)
+		}
+		return nil, err
 	}
 	return nil, apierrors.NewMethodNotSupported(o.group, r.Verb)
+}
+
+// checkCreation returns why an object must not be created: admission decides before the name does.
+func (s *Store) checkCreation(o *objects, r *Request) error {
+	if s.terminating {
+		err := apierrors.NewForbidden(o.group, r.Name, errors.New("the namespace is being terminated"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+		return err
+	}
+	if err := s.checkPolicy(o, r); err != nil {
+		return err
+	}
+	if o.present[r.Name] != nil {
+		return apierrors.NewAlreadyExists(o.group, r.Name)
+	}
+	return nil
+}
+
+// checkPolicy returns the refusal of the policy that refuses writes, if one is in force. It sees a write that is
+// valid, and whose preconditions are met.
+func (s *Store) checkPolicy(o *objects, r *Request) error {
+	if r.path() == s.refused {
+		return apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
+	}
+	return nil
 }
 
 // Do does what a user does. An operation on an object that does not exist does nothing, like a
@@ -172,20 +236,55 @@ func (s *Store) Do(op Op) {
 	case Rewrite:
 		s.rewrites = true
 	case Refuse:
-		s.refuses = op.Count > 0
+		if s.refused = ""; op.Count > 0 {
+			s.refused = Deployments
+		}
+	case DeleteNamespace:
+		s.terminating = true
 	default:
 		s.doToFoo(op)
 	}
 }
 
+// Create, Change and Delete are what users do to an object. Change and Delete do nothing if there is none, and
+// Create if there is one.
+func (s *Store) Create(resource string, object Object) {
+	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
+		s.must(s.create(o, s.admit(object)))
+	}
+}
+
+// Change is described with Create.
+func (s *Store) Change(resource, name string, change func(Object)) {
+	o := s.of(resource)
+	if object := o.present[name]; object != nil {
+		after := copyOf(object)
+		change(after)
+		noteManager(object, after, false)
+		s.replace(o, s.admit(after))
+	}
+}
+
+// Delete is described with Create.
+func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropagation) {
+	if o := s.of(resource); o.present[name] != nil {
+		s.must(s.remove(o, name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
+	}
+}
+
+// RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
+// it ends that.
+func (s *Store) RefuseWrites(path string) { s.refused = path }
+
+// Now returns the present time.
+func (s *Store) Now() metav1.Time { return s.now() }
+
 // Collect and RollOut are one step of the garbage collector, and of the Deployment controller, about one
 // object. They report whether it changed anything.
 func (s *Store) Collect(resource, name string) bool {
 	before := s.version
-	if foo := s.foo(name); resource == Foos && foo != nil {
-		s.finishFoo(foo)
-	} else if deployment := s.deployment(name); resource == Deployments && deployment != nil {
-		s.collectDeployment(deployment)
+	if object := s.of(resource).present[name]; object != nil {
+		s.collectOne(s.of(resource), object)
 	}
 	return s.version != before
 }
@@ -197,7 +296,8 @@ func (s *Store) RollOut(name string) bool {
 	return s.version != before
 }
 
-// store gives the object a new version, keeps a copy, and tells of it.
+// store gives the object a new version, keeps a copy, and tells of it. A watch tells of a deleted object as it was
+// stored: without the change that removed its last finalizer.
 func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.version++
 	object.SetResourceVersion(strconv.FormatInt(s.version, 10))
@@ -234,175 +334,4 @@ func (s *Store) State() State {
 
 func copyOf[T Object](object T) T {
 	return object.DeepCopyObject().(T)
-}
-
-// create stores a new object.
-func (s *Store) create(o *objects, object Object) error {
-	if o.present[object.GetName()] != nil {
-		return apierrors.NewAlreadyExists(o.group, object.GetName())
-	}
-	s.uids++
-	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
-	object.SetNamespace(Namespace)
-	object.SetGeneration(1)
-	object.SetCreationTimestamp(s.now())
-	s.store(o, watch.Added, object)
-	return nil
-}
-
-// replace stores a new version of a present object. A change of the spec increments the
-// generation; without any change there is no new version.
-func (s *Store) replace(o *objects, object Object) {
-	old := o.present[object.GetName()]
-	if sameObject(old, object) {
-		return
-	}
-	if !sameSpec(old, object) {
-		object.SetGeneration(old.GetGeneration() + 1)
-	}
-	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
-		s.store(o, watch.Deleted, object)
-		return
-	}
-	s.store(o, watch.Modified, object)
-}
-
-// remove deletes an object, or sets its deletion timestamp if it has finalizers.
-func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) error {
-	old := o.present[name]
-	if old == nil {
-		return apierrors.NewNotFound(o.group, name)
-	}
-	if conditions := options.Preconditions; conditions != nil {
-		if conditions.UID != nil && *conditions.UID != old.GetUID() || conditions.ResourceVersion != nil && *conditions.ResourceVersion != old.GetResourceVersion() {
-			return apierrors.NewConflict(o.group, name, fmt.Errorf("the preconditions are not met"))
-		}
-	}
-	object := copyOf(old)
-	finalizers := slices.DeleteFunc(object.GetFinalizers(), func(f string) bool {
-		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
-	})
-	if options.PropagationPolicy != nil {
-		switch *options.PropagationPolicy {
-		case metav1.DeletePropagationForeground:
-			finalizers = append(finalizers, metav1.FinalizerDeleteDependents)
-		case metav1.DeletePropagationOrphan:
-			finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
-		}
-	}
-	object.SetFinalizers(finalizers)
-	if len(finalizers) == 0 {
-		s.store(o, watch.Deleted, object)
-		return nil
-	}
-	if object.GetDeletionTimestamp() == nil {
-		now := s.now()
-		object.SetDeletionTimestamp(&now)
-		object.SetGeneration(object.GetGeneration() + 1)
-	}
-	if !sameObject(old, object) {
-		s.store(o, watch.Modified, object)
-	}
-	return nil
-}
-
-// patch applies a strategic merge patch to a Deployment. A resourceVersion or uid
-// in it is a precondition.
-func (s *Store) patch(name string, patch []byte) (Object, error) {
-	before, group := s.deployment(name), s.deployments.group
-	if before == nil {
-		return nil, apierrors.NewNotFound(group, name)
-	}
-	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(patch, &sent); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if sent.ResourceVersion != "" && sent.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(group, before.Name, errors.New("the object has been modified"))
-	}
-	after, err := StrategicMerge(before, string(patch))
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	controllers := slices.DeleteFunc(slices.Clone(after.OwnerReferences), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
-	if len(controllers) > 1 || after.UID != before.UID {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, before.Name, nil)
-	}
-	after.Status = before.Status
-	noteManager(s.admit(after))
-	s.replace(s.deployments, after)
-	return after, nil
-}
-
-// patchStatus applies a JSON merge patch to the status of a Foo, and to nothing else. A
-// resourceVersion in it is a precondition; the API server ignores a uid.
-func (s *Store) patchStatus(name string, patch []byte) (Object, error) {
-	before, group := s.foo(name), s.foos.group
-	if before == nil {
-		return nil, apierrors.NewNotFound(group, name)
-	}
-	text, err := json.Marshal(before)
-	if err == nil {
-		text, err = jsonpatch.MergePatch(text, patch)
-	}
-	var merged v1alpha1.Foo
-	if err == nil {
-		err = json.Unmarshal(text, &merged)
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if merged.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(group, name, errors.New("the object has been modified"))
-	}
-	after := copyOf(before)
-	after.Status = merged.Status
-	s.replace(s.foos, after)
-	return after, nil
-}
-
-// StrategicMerge returns the Deployment as the API server stores it after a strategic merge
-// patch. It fails where the API server refuses the patch.
-func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deployment, error) {
-	data, err := json.Marshal(deployment)
-	if err != nil {
-		return nil, err
-	}
-	if data, err = strategicpatch.StrategicMergePatch(data, []byte(patch), &appsv1.Deployment{}); err != nil {
-		return nil, err
-	}
-	merged := &appsv1.Deployment{}
-	return merged, json.Unmarshal(data, merged)
-}
-
-// noteManager records the controller as a writer of the Deployment.
-func noteManager(deployment *appsv1.Deployment) {
-	if !WrittenByController(deployment) {
-		deployment.ManagedFields = append(deployment.ManagedFields, metav1.ManagedFieldsEntry{Manager: fieldManager})
-	}
-}
-
-// WrittenByController reports whether the controller has ever written the Deployment. The
-// edits of users leave no trace in managed fields here.
-func WrittenByController(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
-}
-
-// sameObject compares two objects without their resource versions.
-func sameObject(a, b Object) bool {
-	if a.GetResourceVersion() != b.GetResourceVersion() {
-		b = copyOf(b)
-		b.SetResourceVersion(a.GetResourceVersion())
-	}
-	return equality.Semantic.DeepEqual(a, b)
-}
-
-func sameSpec(a, b Object) bool {
-	switch a := a.(type) {
-	case *v1alpha1.Foo:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*v1alpha1.Foo).Spec)
-	case *appsv1.Deployment:
-		return equality.Semantic.DeepEqual(a.Spec, b.(*appsv1.Deployment).Spec)
-	}
-	panic(fmt.Sprintf("unexpected %T", a))
 }

@@ -143,18 +143,8 @@ func fillIn(deployment *appsv1.Deployment, i, kind int) {
 	deployment.Annotations["deployment.kubernetes.io/revision"] = "1"
 	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status", "metadata", "annotations", "deployment.kubernetes.io/revision", "status", "availableReplicas",
 		"conditions", "lastTransitionTime", "lastUpdateTime", "message", "reason", "status", "type", "observedGeneration", "readyReplicas", "replicas", "updatedReplicas")}
-	spec := &deployment.Spec
-	quarter := intstr.FromString("25%")
-	spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: &quarter, MaxSurge: &quarter}}
-	spec.RevisionHistoryLimit, spec.ProgressDeadlineSeconds = ptr.To[int32](10), ptr.To[int32](600)
-	pod := &spec.Template.Spec
-	pod.RestartPolicy, pod.DNSPolicy, pod.SchedulerName = corev1.RestartPolicyAlways, corev1.DNSClusterFirst, corev1.DefaultSchedulerName
-	pod.TerminationGracePeriodSeconds, pod.SecurityContext = ptr.To[int64](30), &corev1.PodSecurityContext{}
-	for c := range pod.Containers {
-		pod.Containers[c].TerminationMessagePath, pod.Containers[c].TerminationMessagePolicy = corev1.TerminationMessagePathDefault, corev1.TerminationMessageReadFile
-		pod.Containers[c].ImagePullPolicy = corev1.PullIfNotPresent
-	}
-	replicas := *spec.Replicas
+	setDefaults(deployment)
+	replicas := *deployment.Spec.Replicas
 	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas}
 	at := metav1.NewTime(storedAt.Add(10 * time.Second))
 	deployment.Status.Conditions = []appsv1.DeploymentCondition{

@@ -74,7 +74,7 @@ func (s *Store) doToFoo(op Op) {
 		if op.Deployment != "" {
 			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
 		}
-		s.createFoo(op.Foo, spec)
+		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec})
 		return
 	}
 	foo := s.foo(op.Foo)
@@ -98,7 +98,7 @@ func (s *Store) doToFoo(op Op) {
 		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case RecreateFoo:
 		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-		s.createFoo(op.Foo, foo.Spec)
+		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: foo.Spec})
 	case AddCondition:
 		foo = copyOf(foo)
 		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
@@ -111,12 +111,6 @@ func (s *Store) doToFoo(op Op) {
 func (s *Store) must(err error) {
 	if err != nil {
 		panic(err)
-	}
-}
-
-func (s *Store) createFoo(name string, spec v1alpha1.FooSpec) {
-	if s.foo(name) == nil {
-		s.must(s.create(s.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
 	}
 }
 
@@ -142,24 +136,26 @@ func (s *Store) rename(name, deployment string) {
 }
 
 func (s *Store) doToDeployment(op Op) {
-	deployment := s.deployment(op.Deployment)
-	switch {
-	case op.Verb == CreateForeign && deployment == nil:
-		s.must(s.create(s.deployments, s.admit(foreignDeployment(op.Deployment))))
-	case deployment == nil:
-	case op.Verb == CopyDeployment && s.deployment(op.Other) == nil:
-		s.must(s.create(s.deployments, s.admit(copyOfDeployment(deployment, op.Other))))
-	case op.Verb == DeleteDeployment:
-		s.must(s.remove(s.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
-	case op.Verb == EditDeployment:
-		deployment = copyOf(deployment)
-		s.edit(deployment, op)
-		s.replace(s.deployments, s.admit(deployment))
+	switch deployment := s.deployment(op.Deployment); op.Verb {
+	case CreateForeign:
+		s.Create(Deployments, ForeignDeployment(op.Deployment))
+	case CopyDeployment:
+		if deployment != nil {
+			s.Create(Deployments, CopyOfDeployment(deployment, op.Other))
+		}
+	case DeleteDeployment:
+		s.Delete(Deployments, op.Deployment, op.Propagation)
+	case EditDeployment:
+		s.Change(Deployments, op.Deployment, func(object Object) { s.Edit(object.(*appsv1.Deployment), op) })
 	}
 }
 
-// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
-func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
+func (s *Store) admit(object Object) Object {
+	deployment, ok := object.(*appsv1.Deployment)
+	if !ok {
+		return object
+	}
 	for i := range deployment.Spec.Template.Spec.Containers {
 		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
 			*image = Mirror + *image
@@ -168,7 +164,8 @@ func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
 	return deployment
 }
 
-func (s *Store) edit(deployment *appsv1.Deployment, op Op) {
+// Edit changes the Deployment as the operation asks.
+func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
 	spec := &deployment.Spec
 	switch op.Edit {
 	case EditReplicas:
@@ -240,16 +237,17 @@ func (c *simCluster) autoscale(op Op, until time.Time) {
 	})
 }
 
-// copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
+// CopyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
 // no managed fields.
-func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
+func CopyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
 		Spec:       *deployment.Spec.DeepCopy(),
 	}
 }
 
-func foreignDeployment(name string) *appsv1.Deployment {
+// ForeignDeployment returns a Deployment that no Foo owns.
+func ForeignDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"foreign": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},

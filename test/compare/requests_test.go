@@ -1,0 +1,264 @@
+//go:build compare
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/sim"
+)
+
+var (
+	fooNames        = []string{"x", "y"}
+	deploymentNames = []string{"a", "b"}
+	images          = []string{"nginx:1", "nginx:2", "nginx:latest", sim.StalledImage}
+	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+)
+
+func draw[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
+
+func (s *sequence) chance(percent int) bool { return s.random.IntN(100) < percent }
+
+// state returns the state of the object, of which there may have been another one before.
+func (s *sequence) state(resource, name string) string {
+	object := s.present[resource+"/"+name]
+	if object == nil {
+		return absent
+	}
+	d, isDeployment := object.(*appsv1.Deployment)
+	switch {
+	case object.GetDeletionTimestamp() != nil:
+		return terminating
+	case isDeployment && sim.Owner(d) == nil:
+		return foreign
+	case s.former[resource+"/"+name] != nil:
+		return replaced
+	}
+	return live
+}
+
+// name draws the name of an object, each state that there is as often as each other one.
+func (s *sequence) name(resource string) string {
+	names := map[string][]string{sim.Foos: fooNames, sim.Deployments: deploymentNames}[resource]
+	byState := map[string][]string{}
+	for _, name := range names {
+		state := s.state(resource, name)
+		byState[state] = append(byState[state], name)
+	}
+	return draw(s.random, byState[draw(s.random, slices.Sorted(maps.Keys(byState))...)]...)
+}
+
+// request sends a request of the controller.
+func (s *sequence) request() {
+	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
+	switch chance := s.random.IntN(100); {
+	case chance < 4:
+		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})
+	case chance < 8:
+		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
+	case chance < 24:
+		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(30)})
+	case chance < 50:
+		precondition, metadata := s.precondition("patch", sim.Deployments, name)
+		s.both(cell{precondition: precondition}, &sim.Request{
+			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
+		})
+	case chance < 66:
+		precondition, metadata := s.precondition("patch", sim.Foos, foo)
+		s.both(cell{precondition: precondition}, &sim.Request{
+			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),
+		})
+	default:
+		precondition, metadata := s.precondition("delete", sim.Deployments, name)
+		options := metav1.DeleteOptions{PropagationPolicy: ptr.To(draw(s.random, propagations...))}
+		if precondition != none {
+			options.Preconditions = &metav1.Preconditions{}
+			s.must(json.Unmarshal(encode(metadata), options.Preconditions))
+		}
+		s.both(cell{precondition: precondition}, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: name, Options: options})
+	}
+}
+
+// precondition draws what a request demands of the object: a patch its version, a deletion also its UID.
+func (s *sequence) precondition(verb, resource, name string) (kind string, metadata map[string]any) {
+	object, former := s.present[resource+"/"+name], s.former[resource+"/"+name]
+	metadata = map[string]any{}
+	switch kind = draw(s.random, none, fresh, staleVersion, staleUID); {
+	case kind == fresh && object != nil:
+		metadata["resourceVersion"] = object.GetResourceVersion()
+		if verb == "delete" {
+			metadata["uid"] = object.GetUID()
+		}
+	case kind == staleUID && former != nil && verb == "delete":
+		metadata["uid"] = former.GetUID()
+	case kind != none && len(s.history) > 0:
+		kind = staleVersion
+		versions := []string{s.history[0].Object.GetResourceVersion()}
+		for _, e := range s.history {
+			if version := e.Object.GetResourceVersion(); e.name() == resource+"/"+name && (object == nil || version != object.GetResourceVersion()) {
+				versions = append(versions, version)
+			}
+		}
+		metadata["resourceVersion"] = draw(s.random, versions...)
+		if object != nil {
+			if metadata["resourceVersion"] == object.GetResourceVersion() {
+				kind = fresh
+			}
+		}
+	default:
+		kind = none
+	}
+	return kind, metadata
+}
+
+// ref returns the reference to the Foo, which may be gone.
+func (s *sequence) ref(name string) []metav1.OwnerReference {
+	owner := s.present[sim.Foos+"/"+name]
+	if owner == nil {
+		owner = s.former[sim.Foos+"/"+name]
+	}
+	if owner == nil {
+		owner = &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "never"}}
+	}
+	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
+}
+
+// desired returns the Deployment that the controller creates.
+func (s *sequence) desired(foo, name string) *appsv1.Deployment {
+	labels := map[string]string{"app": "nginx", "controller": foo}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": controllerName}, OwnerReferences: s.ref(foo)},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(s.random.Int32N(4)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: draw(s.random, images...)}}},
+			},
+		},
+	}
+}
+
+// patch returns a repair, or an adoption.
+func (s *sequence) patch(foo string, metadata map[string]any) []byte {
+	patch, spec := map[string]any{"metadata": metadata}, map[string]any{}
+	if s.chance(40) {
+		spec["replicas"] = s.random.IntN(4)
+	}
+	if s.chance(30) {
+		containers := []any{map[string]any{"name": "nginx", "image": draw(s.random, images...)}}
+		spec["template"] = map[string]any{"spec": map[string]any{"containers": containers}}
+	}
+	if s.chance(30) {
+		metadata["labels"] = map[string]any{"app.kubernetes.io/managed-by": controllerName}
+	}
+	if s.chance(30) {
+		metadata["ownerReferences"] = s.ref(foo)
+	}
+	if s.chance(20) {
+		metadata["annotations"] = map[string]any{v1alpha1.AdoptByAnnotation: nil}
+	}
+	if len(spec) > 0 {
+		patch["spec"] = spec
+	}
+	return encode(patch)
+}
+
+// statusPatch returns the status of the Foo, often as it is.
+func (s *sequence) statusPatch(name string, metadata map[string]any) []byte {
+	available := s.random.Int32N(2)
+	status := map[string]any{"observedGeneration": 1 + s.random.IntN(2), "availableReplicas": available, "replicas": available, "selector": nil}
+	if available > 0 {
+		status["selector"] = "app=nginx"
+	}
+	conditions := []metav1.Condition{{
+		Type: v1alpha1.FooReady, Status: draw(s.random, metav1.ConditionTrue, metav1.ConditionFalse), Reason: draw(s.random, v1alpha1.ReasonDeploymentAvailable, v1alpha1.ReasonDeploymentProgressing),
+		Message: draw(s.random, "", "Deployment is available"), LastTransitionTime: now(),
+	}}
+	if foo, ok := s.present[sim.Foos+"/"+name].(*v1alpha1.Foo); ok {
+		for _, condition := range foo.Status.Conditions {
+			if condition.Type != v1alpha1.FooReady {
+				conditions = append(conditions, condition)
+			}
+		}
+	}
+	status["conditions"] = conditions
+	return encode(map[string]any{"metadata": metadata, "status": status})
+}
+
+func encode(value any) []byte {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("encoding %v: %v", value, err))
+	}
+	return data
+}
+
+// translate returns the request with the UIDs and versions of the real API server.
+func (s *sequence) translate(r *sim.Request) *sim.Request {
+	translated := *r
+	if r.Object != nil {
+		translated.Object = &appsv1.Deployment{}
+		s.translateInto(encode(r.Object), translated.Object)
+	}
+	if r.Patch != nil {
+		var patch json.RawMessage
+		s.translateInto(r.Patch, &patch)
+		translated.Patch = patch
+	}
+	translated.Options = metav1.DeleteOptions{}
+	s.translateInto(encode(r.Options), &translated.Options)
+	return &translated
+}
+
+// translateInto decodes JSON in which the values of all fields that are UIDs or versions are translated.
+func (s *sequence) translateInto(data []byte, value any) {
+	var decoded any
+	s.must(json.Unmarshal(data, &decoded))
+	s.translateFields(decoded)
+	s.must(json.Unmarshal(encode(decoded), value))
+}
+
+func (s *sequence) translateFields(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if id, ok := field.(string); ok && s.real[id] != "" && (name == "uid" || name == "resourceVersion") {
+				value[name] = s.real[id]
+			}
+			s.translateFields(field)
+		}
+	case []any:
+		for _, each := range value {
+			s.translateFields(each)
+		}
+	}
+}
