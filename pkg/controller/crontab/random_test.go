@@ -710,6 +710,8 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	case e.refuse != nil:
 		if !dryRun {
 			e.writes++
+			// A 5xx may come after the Job is stored.
+			e.unanswered[job.Name] = e.unanswered[job.Name] || mayExist(e.refuse)
 		}
 		return nil, e.refuse
 	case e.jobs[job.Name] != nil:
@@ -827,7 +829,7 @@ func (e *env) storeStatus(status alphav1.CronTabStatus) {
 	}
 	for _, missed := range e.current.missed {
 		reported := reportedRuns{missed, len(e.epochs) - 1}
-		if missed.reason == missedChanged {
+		if missed.reason == missedChanged || missed.reason == missedUnanswered && !missed.latest.After(observed.Since.Time) {
 			reported.epoch = former
 		}
 		if !missed.manual {

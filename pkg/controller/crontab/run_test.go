@@ -210,14 +210,17 @@ func TestPauseAfterDryRun(t *testing.T) {
 	})
 }
 
-// TestManyUnrecorded: the controller remembers the last of many runs that no status records.
+// TestManyUnrecorded: the controller remembers a thousand runs that no status records.
 func TestManyUnrecorded(t *testing.T) {
 	known := newMemory("uid-backup")
-	known.started = append([]dueRun{{manual: true}}, make([]dueRun, 999)...)
-	known.addStarted(dueRun{at: moment("12:00")})
-	fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.started))
-	fixture.Differ(t, "rule C15: the first of them is by annotation", true, known.started[0].manual)
-	fixture.Differ(t, "rule C15: the last of them", moment("12:00"), known.started[999].at)
+	last, asked := dueRun{}, dueRun{moment("11:00"), true}
+	known.addStarted(asked)
+	for second := range 1000 {
+		fixture.Differ(t, "rule C15: runs that the controller remembers", second+1, len(known.started))
+		last = dueRun{at: moment("12:00").Add(time.Duration(second) * time.Second)}
+		known.addStarted(last)
+	}
+	fixture.Differ(t, "rule C15: of more it remembers the latest, and that by annotation", true, maps.Equal(known.started, map[dueRun]time.Time{asked: {}, last: {}}))
 }
 
 // TestNeverCreated: the API server refuses Jobs for a day, with another message each time.
@@ -283,14 +286,14 @@ func TestRefusedRuns(t *testing.T) {
 		schedule string
 		prepare  func(*testbed)
 		options  []cronTabOption
-		// runs are those that were started, tries and statuses how many are sent from 13:10 to 14:10.
-		runs            string
-		tries, statuses int
+		// runs are those that were started, tries and statuses how many are sent from 13:10 to 14:10, events how many tell of refusals.
+		runs                    string
+		tries, statuses, events int
 	}{
-		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", refusing(isManual), nil, "12:00, 13:00, 14:00", 4, 1},
-		"rule C16: a quota is free again before the next run":    {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
-		"rule C16: a suspended CronTab":                          {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0},
-		"rule C16: Jobs of each minute, which are never created": {"* * * * *", refusing(nil), nil, "", 63, 63},
+		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", refusing(isManual), nil, "12:00, 13:00, 14:00", 4, 1, 1},
+		"rule C16: a quota is free again before the next run":    {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1, 2},
+		"rule C16: a suspended CronTab":                          {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0, 1},
+		"rule C16: Jobs of each minute, which are never created": {"* * * * *", refusing(nil), nil, "", 63, 60, 161},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -304,6 +307,7 @@ func TestRefusedRuns(t *testing.T) {
 				f.requests()
 				until("14:10")
 				stop()
+				fixture.Differ(t, "events of refusals", test.events, f.counted()["Warning JobRejected"])
 				tries, statuses := 0, 0
 				for _, request := range f.requests() {
 					switch verb := strings.Fields(request)[0]; verb {

@@ -18,11 +18,13 @@ package crontab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
+	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,7 +201,7 @@ func syncReplace() map[string]syncTest {
 
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
 		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
-			jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
+			jobs: running, prepare: failing("create", "jobs", errServer()), does: tries, err: "connection refused"},
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, errQuota()), does: replaced},
 		"rule C11: a webhook that answers no dry run refuses nothing": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingIf("create", "jobs", isDryRun, apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)), does: replaced},
@@ -232,7 +234,8 @@ func syncTries() map[string]syncTest {
 			does: "last=12:00 asked=12:10; Warning JobNameTaken"},
 		"rule C22: its Job is refused, also while the CronTab is suspended": {
 			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), askedAt("12:10")), prepare: failing("create", "jobs", errInvalid()),
-			does: creates + "last=12:00 never JobRejected; Warning JobRejected; in 5ms", err: "image: Required value"},
+			does: creates + "last=12:00 never Suspended; Warning JobRejected; in 5ms", err: "image: Required value",
+			says: "no run is started; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z: the API server did not create the Job: creating"},
 		"rule C22: it is started right after the run of the schedule": {now: "12:10:05", cronTab: hourly("12:00", runsAt("*/10 * * * *"), recordedAt("12:05"), askedAt("12:10")),
 			does: "live, create 12:10, last=12:10 next=12:20 active=1; Created; in 50ms"},
 		"rule C22: a run of the schedule is started right after it": {now: "13:00:05", cronTab: hourly("12:00", recordedAt("12:05"), askedAt("12:10")),
@@ -252,9 +255,9 @@ func syncFailures() map[string]syncTest {
 		return func(f *testbed) {
 			noon := dueRun{at: moment("12:00")}
 			known := newMemory(uid)
-			known.refused = map[bool]refusedJob{false: {noon, 1, moment("13:10"), maxRetry}, true: {}}
+			known.refused = map[bool]refusedJob{false: {noon, "", 1, moment("13:10"), maxRetry}, true: {}}
 			if uid != due.UID {
-				known.started = []dueRun{noon, {noon.at, true}}
+				known.started = map[dueRun]time.Time{noon: {}, {noon.at, true}: {}}
 			}
 			f.remember(testKey("backup"), known)
 		}
@@ -262,7 +265,7 @@ func syncFailures() map[string]syncTest {
 	unansweredBy := func(manual bool) func(*testbed) {
 		return func(f *testbed) {
 			known := newMemory(due.UID)
-			known.unanswered[dueRun{moment("12:00"), manual}] = moment("12:00")
+			known.started[dueRun{moment("12:00"), manual}] = moment("12:00")
 			f.remember(testKey("backup"), known)
 		}
 	}
@@ -280,6 +283,7 @@ func syncFailures() map[string]syncTest {
 		return syncTest{now: "12:00", cronTab: cronTab, prepare: failing("create", "jobs", err), does: creates + does, says: message, err: says}
 	}
 	failingWith := func(err error, does, says, text string) syncTest { return failingFor(due, err, does, says, text) }
+	const mayHaveRun = "the API server did not answer when its Job was created, and has no such Job; it may have run"
 	const putRefusal = ", last=11:00 JobRejected; in 5ms"
 	reads := 0
 	return map[string]syncTest{
@@ -299,24 +303,36 @@ func syncFailures() map[string]syncTest {
 		"rule C16: admission that removes the owner is a refusal, of a run that was started": {now: "12:00", cronTab: due, prepare: withoutOwner,
 			does: creates + ", last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "owner reference", says: "the API server created the Job without its owner: creating Job"},
 		"rule C15: a Job whose creation had no answer is created again soon, if it is not there": {now: "12:00:01.9", cronTab: due, prepare: unanswered,
-			does: "get 12:00, " + startsRun},
+			does: startsRun + "; in 100ms"},
 		"rule C15: that it exists by now is no answer to the first creation": {now: "12:00:01", cronTab: due, prepare: func(f *testbed) {
 			unanswered(f)
 			failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup"))(f)
-		}, does: "get 12:00, live, create 12:00, get 12:00", err: "already exists", remembers: true},
+		}, does: "live, create 12:00, get 12:00; in 1s", err: "already exists", remembers: true},
 		"rule C15: the two seconds end at the creation": {now: "12:00:01", cronTab: due, prepare: func(f *testbed) {
 			unanswered(f)
 			f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 				time.Sleep(time.Second)
 				return false, nil, nil
 			})
-		}, does: "get 12:00, live; in 59s", err: isBehind, remembers: true},
-		"rule C15: two seconds later it may have run": {now: "12:00:02", cronTab: due, prepare: unanswered, does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns",
-			says: "the API server did not answer when its Job was created, and has no such Job; it may have run"},
-		"rule C15: the cache has to show it if it is there":       {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
-		"rule 23: a run that is no longer asked for is forgotten": {now: "12:00", cronTab: hourly("12:00"), prepare: unansweredBy(true), does: "get asked 12:00, last=12:00"},
-		"rule C15: a refused connection has created no Job":       {now: "12:00", cronTab: due, prepare: failing("create", "jobs", syscall.ECONNREFUSED), does: "live, create 12:00", err: "connection refused"},
-		"rule C16: a terminating namespace is no error":           failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
+		}, does: "live; in 1ns", err: isBehind, remembers: true},
+		"rule C15: two seconds later it may have run": {now: "12:00:02", cronTab: due, prepare: unanswered, does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns; in 50ms",
+			says: mayHaveRun},
+		"rule C15: the deadline does not hide that": {now: "12:00:01", cronTab: hourly("11:00", deadline(0), recordedAt("11:30")), prepare: unanswered,
+			does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns; in 1s", says: mayHaveRun},
+		"rule C15: nor does a later run": {now: "13:00", cronTab: due, prepare: unanswered,
+			does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns; in 50ms", says: mayHaveRun},
+		"rule C15: nor does another schedule": {now: "12:10", cronTab: hourly("11:00", changesTo("30 * * * *")), prepare: unanswered,
+			does: "get 12:00, last=11:00 missed=12:00 next=12:30; Warning MissedRuns; in 50ms", says: mayHaveRun},
+		"rule C12: it is given up also while the CronTab is suspended": {now: "12:00:02", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered,
+			does: "get 12:00, last=11:00 missed=12:00 never Suspended; Warning MissedRuns; in 50ms", says: mayHaveRun},
+		"rule C12: not earlier":                             {now: "12:00:01", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered, does: "in 1s", remembers: true},
+		"rule C15: a 5xx may come after the Job is stored":  {now: "12:00", cronTab: due, prepare: failing("create", "jobs", errServer()), does: creates, err: "connection refused", remembers: true},
+		"rule C15: not that of a webhook":                   failingWith(apierrors.NewInternalError(errors.New(`failed calling webhook "x"`)), ", "+isRefused, "webhook", "failed calling webhook"),
+		"rule C15: the cache has to show it if it is there": {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
+		"rule C15: so may one that is no longer asked for":  {now: "12:00", cronTab: hourly("12:00"), prepare: unansweredBy(true), does: "last=12:00; in 2s", remembers: true},
+		"rule C15: without a connection no Job was created": {now: "12:00", cronTab: due, prepare: failing("create", "jobs", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}),
+			does: creates, err: "i/o timeout"},
+		"rule C16: a terminating namespace is no error": failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
 		"rule C16: an answer of another kind is reported too, and retried": failingWith(apierrors.NewUnauthorized("denied by a policy"), ", "+isRefused,
 			"denied by a policy", "denied by a policy; it is tried again every 16m40s at least, and at once when"),
 		"rule C23: a CronTab becomes late while no Job can be created": failingFor(hourly("11:00", recordedAt("11:30"), succeedsWithin(600)), apierrors.NewTooManyRequests("later", 1),
@@ -498,7 +514,7 @@ func decideDue() map[string]syncTest {
 		"rule C15: runs before, between and after those with a Job, or that this process has started, are missed": {
 			now: "12:10", cronTab: hourly("06:00"), jobs: jobs{run("10:00")}, prepare: func(f *testbed) {
 				known := newMemory("uid-backup")
-				known.started = []dueRun{{at: moment("08:00")}}
+				known.started[dueRun{at: moment("08:00")}] = time.Time{}
 				f.remember(testKey("backup"), known)
 			}, does: "live, create 12:00, last=12:00 missed=11:00 active=2; Created" + strings.Repeat(", Warning MissedRuns", 3),
 			says: "the run due at 2026-11-21T11:00:00Z; a later run"},
