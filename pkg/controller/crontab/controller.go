@@ -274,7 +274,7 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 				return err
 			}
 		}
-		return c.replaceAndCreate(ctx, snap, d, job, &res)
+		return c.createJob(ctx, snap, d, job, &res)
 	})
 	return res, err
 }
@@ -290,16 +290,19 @@ func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job 
 	return res.rejected
 }
 
-// replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
+// createJob deletes the Jobs to replace and creates the next one. It deletes none for a
 // Job that the API server refuses, as far as a dry run shows that.
-func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
+func (c *Controller) createJob(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
 	cronTab := snap.cronTab
 	if len(d.replace) > 0 {
 		if err := c.jobs.TryCreate(ctx, cronTab, job); err != nil && !isInconclusive(err) {
-			return c.notCreated(ctx, cronTab, job, err, res)
+			return c.failed(ctx, cronTab, job.Name, err, res)
 		}
 	}
-	for _, active := range d.replace {
+	for i, active := range d.replace {
+		if i == maxDeletions {
+			return fmt.Errorf("more Jobs are replaced before Job %q is created: %w", job.Name, controller.ErrStaleCache)
+		}
 		if err := c.jobs.Delete(ctx, cronTab, active, metav1.DeletePropagationBackground, "the next run is due"); err != nil {
 			return err
 		}
@@ -316,7 +319,7 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		delete(snap.memory.started, *d.start)
 	}
 	if created == nil {
-		return c.notCreated(ctx, cronTab, job, err, res)
+		return c.failed(ctx, cronTab, job.Name, err, res)
 	}
 	// Beside a Job there may be the error that admission has taken its owner: it runs all the same.
 	res.created, res.rejected, d.started[d.start.manual] = created, err, d.start.at
@@ -327,12 +330,12 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 	return err
 }
 
-// notCreated notes an answer that the Job is not created. If there is one of its name, the cache has to show
+// failed notes an answer that the Job is not created. If there is one of its name, the cache has to show
 // that first.
-func (c *Controller) notCreated(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, err error, res *result) error {
+func (c *Controller) failed(ctx context.Context, cronTab *alphav1.CronTab, job string, err error, res *result) error {
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job.Name, ""), err)
+		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job, ""), err)
 	case isAnswer(err):
 		res.rejected = err
 	}

@@ -245,7 +245,7 @@ func (d *decision) addDue(snap snapshot, due dueRun) {
 func (d *decision) choose(snap snapshot) {
 	slices.SortStableFunc(d.due, func(a, b dueRun) int { return a.at.Compare(b.at) })
 	for _, due := range d.due {
-		if d.start != nil || d.recordFirst || d.waits(snap, due) {
+		if d.waits(snap, due) || d.start != nil || d.recordFirst {
 			continue
 		}
 		if d.begin(snap, due); d.start == nil && !d.recordFirst && due.manual {
@@ -382,8 +382,8 @@ func (d *decision) findStarted(snap snapshot, manual bool) (runs []time.Time, la
 		case over.After(snap.now):
 			d.syncBy(over, snap.now)
 		default:
-			// The status records it before another run is started, so there is one at most.
-			unanswered, d.recordFirst = []time.Time{due.at}, true
+			// The status records it before another run is started: there are few.
+			unanswered, d.recordFirst = append(unanswered, due.at), true
 			d.missed = append(d.missed, missedRuns{reason: missedUnanswered, manual: manual, first: due.at, latest: due.at, count: 1})
 		}
 	}

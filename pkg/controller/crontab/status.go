@@ -182,7 +182,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
 	}
-	if was := controller.GetReady(snap.cronTab.Status.Conditions); res.rejected != nil && !strings.Contains(was.Message, d.asked) {
+	if was := controller.GetReady(snap.cronTab.Status.Conditions); res.rejected != nil && d.toCreate().manual && !strings.Contains(was.Message, d.asked) {
 		events = append(events, warning(alphav1.ReasonJobRejected, strings.TrimPrefix(d.asked, "; ")))
 	}
 	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
@@ -244,7 +244,7 @@ var whyMissed = map[string]string{
 	missedSuperseded:          "a later run was already due or started",
 	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
 	missedChanged:             "the schedule was changed before",
-	missedUnanswered:          "the API server did not answer when its Job was created, and has no such Job; it may have run",
+	missedUnanswered:          "it is not known whether its Job was created, and there is none; it may have run",
 	alphav1.ReasonSuspended:   "spec.suspend was true",
 	alphav1.ReasonJobRejected: "the API server did not create the Job",
 }

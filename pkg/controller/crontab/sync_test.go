@@ -183,6 +183,14 @@ func syncReplace() map[string]syncTest {
 	refusing := func(err error, says string) syncTest {
 		return syncTest{now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, err), does: keepsIt + "; in 5ms", err: says}
 	}
+	var many jobs
+	var deletions string
+	for minute := range 11 {
+		at := fmt.Sprintf("10:%02d", minute)
+		if many = append(many, run(at)); minute < 10 {
+			deletions += ", live, delete " + at
+		}
+	}
 	conflicts := failingIf("delete", "jobs", func(action clienttesting.Action) bool {
 		return action.(clienttesting.DeleteAction).GetName() == running[0].Name
 	}, errConflict())
@@ -194,6 +202,8 @@ func syncReplace() map[string]syncTest {
 		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
 			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "quota"},
 
+		"rule C11: a sync deletes ten at most": {now: "12:00", cronTab: hourly("11:00", replace, large, recordedAt("11:30", many...)), jobs: many,
+			does: tries + deletions + ", last=11:00 active=1; Deleted" + strings.Repeat(", Deleted", 9), err: isBehind},
 		"rule C7: a Job of the run that the cache does not have yet is read, and replaces none": {
 			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00")}, does: tries + ", get 12:00", err: isBehind},
 		"rule C16: the refusal of a deletion says nothing about it":   {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("delete", "jobs", errQuota()), does: deletes, err: "quota"},
@@ -283,7 +293,7 @@ func syncFailures() map[string]syncTest {
 		return syncTest{now: "12:00", cronTab: cronTab, prepare: failing("create", "jobs", err), does: creates + does, says: message, err: says}
 	}
 	failingWith := func(err error, does, says, text string) syncTest { return failingFor(due, err, does, says, text) }
-	const mayHaveRun = "the API server did not answer when its Job was created, and has no such Job; it may have run"
+	const mayHaveRun = "it is not known whether its Job was created, and there is none; it may have run"
 	const putRefusal = ", last=11:00 JobRejected; in 5ms"
 	reads := 0
 	return map[string]syncTest{
@@ -325,6 +335,12 @@ func syncFailures() map[string]syncTest {
 			does: "get 12:00, last=11:00 missed=12:00 next=12:30; Warning MissedRuns; in 50ms", says: mayHaveRun},
 		"rule C12: it is given up also while the CronTab is suspended": {now: "12:00:02", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered,
 			does: "get 12:00, last=11:00 missed=12:00 never Suspended; Warning MissedRuns; in 50ms", says: mayHaveRun},
+		"rule C22: the message stays while a run of the schedule is refused": {now: "12:10:05", cronTab: hourly("11:00", recordedAt("11:30"), askedAt("12:10")), prepare: func(f *testbed) {
+			known := newMemory(due.UID)
+			known.refused[true] = refusedJob{dueRun{moment("12:10"), true}, "; as before", 1, moment("13:10"), maxRetry}
+			f.remember(testKey("backup"), known)
+			failing("create", "jobs", errQuota())(f)
+		}, does: creates + ", " + isRefused + "; in 5ms", err: "quota", says: "when the spec changes; as before", remembers: true},
 		"rule C12: not earlier":                             {now: "12:00:01", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered, does: "in 1s", remembers: true},
 		"rule C15: a 5xx may come after the Job is stored":  {now: "12:00", cronTab: due, prepare: failing("create", "jobs", errServer()), does: creates, err: "connection refused", remembers: true},
 		"rule C15: not that of a webhook":                   failingWith(apierrors.NewInternalError(errors.New(`failed calling webhook "x"`)), ", "+isRefused, "webhook", "failed calling webhook"),
