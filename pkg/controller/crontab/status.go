@@ -182,7 +182,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
 	}
-	if was := controller.GetReady(snap.cronTab.Status.Conditions); res.rejected != nil && d.toCreate().manual && !strings.Contains(was.Message, d.asked) {
+	if res.rejected != nil && d.toCreate().manual {
 		events = append(events, warning(alphav1.ReasonJobRejected, strings.TrimPrefix(d.asked, "; ")))
 	}
 	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
