@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +34,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -171,7 +172,7 @@ func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
 
 // remember keeps the memory if there is anything in it.
 func (c *Controller) remember(key cache.ObjectName, memory *memory) {
-	if len(memory.started)+len(memory.unanswered)+len(memory.refused) == 0 {
+	if len(memory.started)+len(memory.refused) == 0 {
 		c.memories.Delete(key)
 	} else {
 		c.memories.Store(key, memory)
@@ -192,7 +193,7 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 	if d.tryNext && !due.manual && until.After(d.next) {
 		until = d.next // Asking about a run does not delay that run.
 	}
-	snap.memory.refused[due.manual] = refusedJob{due, snap.cronTab.Generation, until, delay}
+	snap.memory.refused[due.manual] = refusedJob{due, d.asked, snap.cronTab.Generation, until, delay}
 	d.syncBy(until, snap.now)
 }
 
@@ -201,6 +202,9 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) error {
 	cronTab := snap.cronTab
 	res, err := c.startRun(ctx, snap, d)
+	if res.rejected != nil && d.toCreate().manual {
+		d.asked = fmt.Sprintf("; the %s: %s", d.start.describe(time.UTC), describeRejection(res))
+	}
 	switch {
 	case controller.IsNamespaceTerminating(err):
 		d.requeueAfter = 0
@@ -252,9 +256,9 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 // the next run (decision.tryNext). It reads the CronTab live first: a started run or a deleted Job cannot be
 // undone, a newer status may record the run, and the cache does not hold the Pod spec and the options.
 func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (res result, err error) {
-	for due := range snap.memory.unanswered {
-		if name := due.jobName(snap.cronTab.Name); snap.jobNamed(name) == nil {
-			err = cmp.Or(err, c.jobs.CheckGone(ctx, snap.cronTab, name, ""))
+	for _, missed := range d.missed {
+		if missed.reason == missedUnanswered {
+			err = cmp.Or(err, c.jobs.CheckGone(ctx, snap.cronTab, dueRun{missed.latest, missed.manual}.jobName(snap.cronTab.Name), ""))
 		}
 	}
 	if err != nil || d.start == nil && !d.tryNext {
@@ -274,7 +278,7 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 			return res, err
 		}
 	}
-	err = c.replaceAndCreate(ctx, snap, d, job, &res)
+	err = c.createJob(ctx, snap, d, job, &res)
 	return res, err
 }
 
@@ -289,33 +293,36 @@ func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job 
 	return res.rejected
 }
 
-// replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
+// createJob deletes the Jobs to replace and creates the next one. It deletes none for a
 // Job that the API server refuses, as far as a dry run shows that.
-func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
+func (c *Controller) createJob(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
 	cronTab := snap.cronTab
 	if len(d.replace) > 0 {
 		if err := c.jobs.TryCreate(ctx, cronTab, job); err != nil && !isInconclusive(err) {
-			return c.notCreated(ctx, cronTab, job, err, res)
+			return c.failed(ctx, cronTab, job.Name, err, res)
 		}
 	}
-	for _, active := range d.replace {
+	for i, active := range d.replace {
+		if i == maxDeletions {
+			return fmt.Errorf("more Jobs are replaced before Job %q is created: %w", job.Name, controller.ErrStaleCache)
+		}
 		if err := c.jobs.Delete(ctx, cronTab, active, metav1.DeletePropagationBackground, "the next run is due"); err != nil {
 			return err
 		}
 		res.replaced = append(res.replaced, active)
 	}
-	sent, open := snap.memory.unanswered[*d.start]
-	if open && c.Clock.Since(sent) >= maxResend {
-		return fmt.Errorf("this sync took too long to create Job %q again: %w", job.Name, controller.ErrStaleCache)
+	sent, open := snap.memory.started[*d.start]
+	if open && c.Clock.Since(sent) >= maxResend || ctx.Err() != nil {
+		return fmt.Errorf("this sync took too long to create Job %q: %w", job.Name, controller.ErrStaleCache)
 	}
-	snap.memory.unanswered[*d.start] = c.Clock.Now()
+	snap.memory.started[*d.start] = c.Clock.Now()
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
 	// That the Job exists may be the work of a request that had no answer.
-	if !isUnanswered(err) && (!open || !apierrors.IsAlreadyExists(err)) {
-		delete(snap.memory.unanswered, *d.start)
+	if !mayExist(err) && (!open || !apierrors.IsAlreadyExists(err)) {
+		delete(snap.memory.started, *d.start)
 	}
 	if created == nil {
-		return c.notCreated(ctx, cronTab, job, err, res)
+		return c.failed(ctx, cronTab, job.Name, err, res)
 	}
 	// Beside a Job there may be the error that admission has taken its owner: it runs all the same.
 	res.created, res.rejected, d.started[d.start.manual] = created, err, d.start.at
@@ -326,12 +333,12 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 	return err
 }
 
-// notCreated notes an answer that the Job is not created. If there is one of its name, the cache has to show
+// failed notes an answer that the Job is not created. If there is one of its name, the cache has to show
 // that first.
-func (c *Controller) notCreated(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, err error, res *result) error {
+func (c *Controller) failed(ctx context.Context, cronTab *alphav1.CronTab, job string, err error, res *result) error {
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job.Name, ""), err)
+		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job, ""), err)
 	case isAnswer(err):
 		res.rejected = err
 	}
@@ -346,13 +353,19 @@ func wasRejected(cronTab *alphav1.CronTab) bool {
 // created, which may last. An overload, and a conflict such as that of a quota, is over soon.
 func isAnswer(err error) bool {
 	var answer apierrors.APIStatus
-	return controller.IsRefusal(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
+	return controller.IsRefusal(err) || errors.As(err, &answer) && !mayExist(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
 }
 
-// isUnanswered reports whether the Job may have been created although the request failed.
-func isUnanswered(err error) bool {
+// mayExist reports whether the Job may have been created although the request failed: without an answer, or with a
+// 5xx, unless there was no connection, or the answer is about a webhook, which comes before the Job is stored.
+func mayExist(err error) bool {
 	var answer apierrors.APIStatus
-	return err != nil && !errors.As(err, &answer) && !errors.Is(err, controller.ErrOverridden) && !utilnet.IsConnectionRefused(err)
+	if errors.As(err, &answer) {
+		return answer.Status().Code >= http.StatusInternalServerError && !strings.Contains(err.Error(), `webhook "`)
+	}
+	var network *net.OpError
+	isDial := errors.As(err, &network) && network.Op == "dial"
+	return err != nil && !isDial && !errors.Is(err, controller.ErrOverridden)
 }
 
 // isInconclusive reports whether the Job that was refused in a dry run may be created all the

@@ -91,10 +91,10 @@ type decision struct {
 	// started are when the latest runs were due, of the schedule and (true) by annotation, that were started
 	// and that the status does not record yet.
 	started map[bool]time.Time
-	// refused says that no Job is created, and that one waits for its next try after a refusal.
+	// refused says that a Job of the schedule waits for its next try after a refusal.
 	refused bool
-	// behind says for which Job the run by annotation waits, invalid why the annotation cannot be read.
-	behind, invalid string
+	// asked says why the run by annotation is not started, invalid why the annotation cannot be read.
+	asked, invalid string
 	// missed are the runs that will not be started.
 	missed []missedRuns
 	// excess are the finished Jobs to delete because the history is too long.
@@ -172,7 +172,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 	case settled.After(now.Add(maxAhead)):
 		d.problem = controller.NotReady(alphav1.ReasonClockBehind, describeClockBehind(settled))
 		d.lookAhead(times, settled)
-		d.requeueAfter = maxRequeueAfter
+		d.syncBy(now.Add(maxRequeueAfter), now)
 		return
 	}
 	if due := times.latest(settled, shifted); !due.IsZero() {
@@ -181,10 +181,10 @@ func (d *decision) decideScheduled(snap snapshot) {
 		// The status has to record the schedule first, or a run could be started whose schedule is unknown
 		// after a restart.
 		old := cronTab.Status.ObservedSchedule
-		d.recordFirst = len(d.due) > 0 && (old == nil || changed(*old, d.observed))
+		d.recordFirst = d.recordFirst || len(d.due) > 0 && (old == nil || changed(*old, d.observed))
 	}
 	d.lookAhead(times, later(settled, shifted))
-	d.requeueAfter = maxRequeueAfter
+	d.syncBy(now.Add(maxRequeueAfter), now)
 	if d.next.IsZero() {
 		message := fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)
 		d.problem = controller.NotReady(alphav1.ReasonNeverDue, message)
@@ -216,24 +216,23 @@ func (d *decision) decideManual(snap snapshot) {
 	}
 }
 
-// addDue adds the run to those that are due, unless it is too late, the name of its Job is taken, or that may
-// have run. If it is a Job of the CronTab that has the name, it is older than the run (runOf).
+// addDue adds the run to those that are due, unless it is too late, or the name of its Job is taken. If it is a
+// Job of the CronTab that has the name, it is older than the run (runOf).
 func (d *decision) addDue(snap snapshot, due dueRun) {
 	cronTab := snap.cronTab
 	missed := missedRuns{manual: due.manual, first: due.at, latest: due.at, count: 1, takenBy: snap.jobNamed(due.jobName(cronTab.Name))}
-	sent, unanswered := snap.memory.unanswered[due]
+	_, unanswered := snap.memory.started[due]
 	// Without fractions of a second, so that a deadline of 0 seconds can be met.
 	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.at.Unix()
-	switch late := lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64); {
-	case late && !due.manual:
+	switch late := !due.manual && lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64); {
+	case late && unanswered:
+		missed.reason = missedUnanswered
+	case late && whyLate(snap, due.at) == alphav1.ReasonSuspended:
+		missed.reason = alphav1.ReasonSuspended
+	case late:
 		missed.reason = alphav1.ReasonMissedDeadline
-		if whyLate(snap, due.at) == alphav1.ReasonSuspended {
-			missed.reason = alphav1.ReasonSuspended
-		}
 	case missed.takenBy != nil:
 		missed.reason = alphav1.ReasonJobNameTaken
-	case unanswered && snap.now.Sub(sent) >= maxResend:
-		missed.reason = missedUnanswered
 	default:
 		d.due = append(d.due, due)
 		return
@@ -246,15 +245,14 @@ func (d *decision) addDue(snap snapshot, due dueRun) {
 func (d *decision) choose(snap snapshot) {
 	slices.SortStableFunc(d.due, func(a, b dueRun) int { return a.at.Compare(b.at) })
 	for _, due := range d.due {
-		if d.start != nil || d.recordFirst || d.waits(snap, due) {
+		if d.waits(snap, due) || d.start != nil || d.recordFirst {
 			continue
 		}
 		if d.begin(snap, due); d.start == nil && !d.recordFirst && due.manual {
 			active := activeJobs(snap.jobs)[0].Name
-			d.behind = fmt.Sprintf("; the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", due.describe(time.UTC), active)
+			d.asked = fmt.Sprintf("; the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", due.describe(time.UTC), active)
 		}
 	}
-	d.refused = d.refused && d.start == nil
 }
 
 // waits reports whether the Job of the run waits for its next try after a refusal.
@@ -264,7 +262,9 @@ func (d *decision) waits(snap snapshot, due dueRun) bool {
 		return false
 	}
 	d.syncBy(refused.until, snap.now)
-	d.refused = true
+	if d.refused = d.refused || !due.manual; due.manual {
+		d.asked = refused.message
+	}
 	return true
 }
 
@@ -357,33 +357,40 @@ func read(observed alphav1.ObservedSchedule) (times schedule, unreadable metav1.
 
 // settledUntil returns the time up to which, by the status, every run was started or missed, or was never due.
 func settledUntil(cronTab *alphav1.CronTab) time.Time {
-	settled := later(timeOf(cronTab.Status.LastScheduleTime), timeOf(cronTab.Status.LastMissedTime))
-	if observed := cronTab.Status.ObservedSchedule; observed != nil {
-		settled = later(settled, observed.Since.Time)
-	}
-	return later(settled, cronTab.CreationTimestamp.Time)
+	since := ptr.Deref(cronTab.Status.ObservedSchedule, alphav1.ObservedSchedule{}).Since
+	return later(since.Time, cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime), timeOf(cronTab.Status.LastMissedTime))
 }
 
-// findStarted returns when the runs of that sort were due that were started and that the status does not
-// record, in order, and the latest: its last update may have failed, or an earlier process may have recorded
-// a run as missed because its cache did not show the Job. One that this process remembers may be there twice.
+// findStarted returns when the runs of that sort were due that were started and that the status does not record, in
+// order, and the latest: its last update may have failed, or an earlier process may have recorded a run as missed
+// because its cache did not show the Job. A run whose creation has had no answer for maxResend is one, and missed.
 func (d *decision) findStarted(snap snapshot, manual bool) (runs []time.Time, latest time.Time) {
 	cronTab := snap.cronTab
 	since := later(cronTab.CreationTimestamp.Add(-maxAhead), timeOf(*dueRun{manual: manual}.last(&cronTab.Status)))
-	all := slices.Clone(snap.memory.started)
 	for _, job := range snap.jobs {
-		if due := runOf(cronTab, job); !due.at.After(snap.now) {
-			all = append(all, due)
+		if due := runOf(cronTab, job); due.manual == manual && due.at.After(since) && !due.at.After(snap.now) {
+			runs = append(runs, due.at)
 		}
 	}
-	for _, due := range all {
-		if due.manual == manual && due.at.After(since) {
-			runs, latest = append(runs, due.at), later(latest, due.at)
+	var unanswered []time.Time
+	for due, sent := range snap.memory.started {
+		switch over := sent.Add(maxResend); {
+		case due.manual != manual:
+		case sent.IsZero():
+			runs = append(runs, due.at)
+		case snap.jobNamed(due.jobName(cronTab.Name)) != nil:
+		case over.After(snap.now):
+			d.syncBy(over, snap.now)
+		default:
+			// The status records it before another run is started: there are few.
+			unanswered, d.recordFirst = append(unanswered, due.at), true
+			d.missed = append(d.missed, missedRuns{reason: missedUnanswered, manual: manual, first: due.at, latest: due.at, count: 1})
 		}
 	}
+	d.started[manual] = later(append(runs, time.Time{})...)
+	runs = append(runs, unanswered...)
 	slices.SortFunc(runs, time.Time.Compare)
-	d.started[manual] = latest
-	return runs, latest
+	return runs, later(append(runs, time.Time{})...)
 }
 
 // missFormerSchedule adds the missed runs of a former schedule, and returns the time from
@@ -438,10 +445,7 @@ func (d *decision) syncBy(at, now time.Time) {
 	}
 }
 
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+// later returns the latest of the times.
+func later(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
 }

@@ -317,8 +317,7 @@ func errInvalid() error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "backup", field.ErrorList{image})
 }
 
-// listen records the controller's requests from now on, including those that an earlier
-// reaction makes fail.
+// listen records the controller's requests from now on, including those that an earlier reaction makes fail.
 func (f *testbed) listen() {
 	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		f.mu.Lock()
@@ -520,14 +519,12 @@ func (f *testbed) runs() string {
 
 func testKey(name string) cache.ObjectName { return cache.NewObjectName("ns", name) }
 
-// Builders of the tests' objects. Each option changes one field of an otherwise ordinary
-// object.
+// Builders of the tests' objects. Each option changes one field of an otherwise ordinary object.
 
 // today is the day of most tests, a Saturday. The CronTabs are from the day before.
 const today = "2026-11-21"
 
-// moment returns the time that is "12:00" or "12:00:05" today, or "20T12:00" on another day of the
-// month.
+// moment returns the time that is "12:00" or "12:00:05" today, or "20T12:00" on another day of the month.
 func moment(clock string) time.Time {
 	day := today
 	if date, rest, found := strings.Cut(clock, "T"); found {
@@ -651,8 +648,7 @@ func keeps(successful, failed int32) cronTabOption {
 // large makes the CronTab one of which no two are in memory at once (rule 24).
 func large(c *alphav1.CronTab) { c.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000) }
 
-// follows sets the schedule that the status records, "" for that of the spec, and since
-// when.
+// follows sets the schedule that the status records, "" for that of the spec, and since when.
 func follows(schedule, since string) cronTabOption {
 	return func(c *alphav1.CronTab) {
 		c.Status.ObservedSchedule = &alphav1.ObservedSchedule{

@@ -107,13 +107,7 @@ func failureTime(job *batchv1.Job) time.Time {
 
 // activeJobs returns the Jobs that have not ended. A Job that is being deleted is one of them: its Pods may still run.
 func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
-	var active []*batchv1.Job
-	for _, job := range jobs {
-		if endOfJob(job).Type == unfinished {
-			active = append(active, job)
-		}
-	}
-	return active
+	return slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool { return endOfJob(job).Type != unfinished })
 }
 
 // excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the stored status does not record

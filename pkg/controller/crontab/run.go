@@ -112,46 +112,39 @@ func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 // memory is what this process knows of a CronTab and the status does not record.
 type memory struct {
 	cronTab types.UID
-	// started are runs that were started: the status may have been refused, and their Jobs may be gone.
-	started []dueRun
-	// unanswered are the runs whose Jobs may have been created, and when that was last sent.
-	unanswered map[dueRun]time.Time
+	// started are the runs whose Jobs were created: the status may have been refused, and the Jobs may be gone.
+	// A run whose creation had no answer has the time when that was last sent, others the zero time.
+	started map[dueRun]time.Time
 	// refused is the Job that the API server has refused last, of the schedule and (true) by annotation.
 	refused map[bool]refusedJob
 }
 
-// refusedJob is the Job of a run that the API server has refused in that generation of the CronTab. It
-// is not tried again before that time, and after the next refusal for twice the delay.
+// refusedJob is the Job of a run that the API server has refused in that generation of the CronTab. It is not tried
+// again before that time, and after the next refusal for twice the delay. message is for a run by annotation.
 type refusedJob struct {
 	due        dueRun
+	message    string
 	generation int64
 	until      time.Time
 	delay      time.Duration
 }
 
 func newMemory(cronTab types.UID) *memory {
-	return &memory{cronTab: cronTab, unanswered: map[dueRun]time.Time{}, refused: map[bool]refusedJob{}}
+	return &memory{cronTab: cronTab, started: map[dueRun]time.Time{}, refused: map[bool]refusedJob{}}
 }
 
-// addStarted remembers the latest runs of the schedule, and the last one by annotation: that is started again
-// if it is forgotten.
+// addStarted remembers that the run was started. Of too many it forgets all earlier ones of the schedule. One by
+// annotation would be started again.
 func (m *memory) addStarted(due dueRun) {
-	m.started = slices.DeleteFunc(m.started, func(old dueRun) bool { return due.manual && old.manual })
-	m.started = append(m.started, due)
-	if len(m.started) > maxUnrecorded {
-		oldest := slices.IndexFunc(m.started, func(old dueRun) bool { return !old.manual })
-		m.started = slices.Delete(m.started, oldest, oldest+1)
+	if m.started[due] = (time.Time{}); len(m.started) > maxUnrecorded {
+		maps.DeleteFunc(m.started, func(old dueRun, _ time.Time) bool { return !old.manual && old.at.Before(due.at) })
 	}
 }
 
-// settle forgets what the new status of the CronTab records, and what concerns runs that are no longer due.
+// settle forgets what the new status of the CronTab records, and refusals of runs that are no longer due.
 func (m *memory) settle(d *decision, cronTab *alphav1.CronTab) {
-	m.started = nil
-	asked, _ := askedFor(cronTab)
 	settled := map[bool]time.Time{false: settledUntil(cronTab), true: timeOf(cronTab.Status.LastManualTime)}
-	maps.DeleteFunc(m.unanswered, func(due dueRun, _ time.Time) bool {
-		return !due.at.After(settled[due.manual]) || due.manual && due.at != asked
-	})
+	maps.DeleteFunc(m.started, func(due dueRun, _ time.Time) bool { return !due.at.After(settled[due.manual]) })
 	if d.problem.Reason != "" {
 		delete(m.refused, false)
 	}

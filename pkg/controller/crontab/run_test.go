@@ -151,7 +151,6 @@ func TestJobsThatVanish(t *testing.T) {
 		restarts bool
 	}{
 		"rule C6: a thousand CronTabs are due in one minute":    {cronTabs: 1000, prepare: func(f *testbed) { f.jobsTake = 20 * time.Second }},
-		"rule C15: runs of many CronTabs are due":               {cronTabs: 40, prepare: vanish},
 		"rule C15: a restart in a busy minute":                  {cronTabs: 40, prepare: vanish, restarts: true},
 		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, prepare: refusing},
 		"rule C15: it does while two runs are due":              {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
@@ -210,14 +209,17 @@ func TestPauseAfterDryRun(t *testing.T) {
 	})
 }
 
-// TestManyUnrecorded: the controller remembers the last of many runs that no status records.
+// TestManyUnrecorded: the controller remembers a thousand runs that no status records.
 func TestManyUnrecorded(t *testing.T) {
 	known := newMemory("uid-backup")
-	known.started = append([]dueRun{{manual: true}}, make([]dueRun, 999)...)
-	known.addStarted(dueRun{at: moment("12:00")})
-	fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.started))
-	fixture.Differ(t, "rule C15: the first of them is by annotation", true, known.started[0].manual)
-	fixture.Differ(t, "rule C15: the last of them", moment("12:00"), known.started[999].at)
+	last, asked := dueRun{}, dueRun{moment("11:00"), true}
+	known.addStarted(asked)
+	for second := range 1000 {
+		fixture.Differ(t, "rule C15: runs that the controller remembers", second+1, len(known.started))
+		last = dueRun{at: moment("12:00").Add(time.Duration(second) * time.Second)}
+		known.addStarted(last)
+	}
+	fixture.Differ(t, "rule C15: of more it remembers the latest, and that by annotation", true, maps.Equal(known.started, map[dueRun]time.Time{asked: {}, last: {}}))
 }
 
 // TestNeverCreated: the API server refuses Jobs for a day, with another message each time.
@@ -283,14 +285,14 @@ func TestRefusedRuns(t *testing.T) {
 		schedule string
 		prepare  func(*testbed)
 		options  []cronTabOption
-		// runs are those that were started, tries and statuses how many are sent from 13:10 to 14:10.
-		runs            string
-		tries, statuses int
+		// runs were started, tries and statuses are sent from 13:10 to 14:10, and events tell of refusals.
+		runs                    string
+		tries, statuses, events int
 	}{
-		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", refusing(isManual), nil, "12:00, 13:00, 14:00", 4, 1},
-		"rule C16: a quota is free again before the next run":    {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
-		"rule C16: a suspended CronTab":                          {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0},
-		"rule C16: Jobs of each minute, which are never created": {"* * * * *", refusing(nil), nil, "", 63, 63},
+		"rule C22: a policy against such Jobs": {"0 * * * *", refusing(isManual), nil, "12:00, 13:00, 14:00", 4, 1, 1},
+		"rule C16: a quota that is free again": {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1, 2},
+		"rule C16: a suspended CronTab":        {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0, 1},
+		"rule C16: Jobs of each minute":        {"* * * * *", refusing(nil), nil, "", 63, 60, 161},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -304,6 +306,7 @@ func TestRefusedRuns(t *testing.T) {
 				f.requests()
 				until("14:10")
 				stop()
+				fixture.Differ(t, "events of refusals", test.events, f.counted()["Warning JobRejected"])
 				tries, statuses := 0, 0
 				for _, request := range f.requests() {
 					switch verb := strings.Fields(request)[0]; verb {
@@ -326,8 +329,7 @@ func TestRefusedRuns(t *testing.T) {
 func TestMigration(t *testing.T) {
 	half := 12 * time.Hour
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long. make unit runs the test
-		// without them too.
+		// The race detector runs with it, which takes ten times as long. make unit runs the test without them too.
 		half = time.Hour
 	}
 	synctest.Test(t, func(t *testing.T) {

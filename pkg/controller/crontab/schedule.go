@@ -34,8 +34,7 @@ import (
 type schedule interface {
 	// next returns the first time after the given one.
 	next(after time.Time) time.Time
-	// latest returns the last time that is after the first given and not after the
-	// second.
+	// latest returns the last time that is after the first given and not after the second.
 	latest(after, until time.Time) time.Time
 }
 
@@ -133,8 +132,7 @@ func (e every) latest(after, until time.Time) time.Time {
 	return time.Time{}
 }
 
-// number returns how many times are not after the given one; less than one before the
-// first.
+// number returns how many times are not after the given one; less than one before the first.
 func (e every) number(until time.Time) int64 {
 	return (until.Unix() - e.anchor) / e.seconds
 }
@@ -143,9 +141,8 @@ func (e every) at(number int64) time.Time {
 	return time.Unix(e.anchor+number*e.seconds, 0).UTC()
 }
 
-// offsetOf returns how long after it is due each run of the CronTab is started: 0 without
-// spec.splaySeconds, otherwise less than that. It follows from the UID, so it is the same in
-// each process and for each run.
+// offsetOf returns how long after it is due each run of the CronTab is started: 0 without spec.splaySeconds,
+// otherwise less than that. It follows from the UID, so it is the same in each process and for each run.
 func offsetOf(cronTab *alphav1.CronTab) time.Duration {
 	splay := ptr.Deref(cronTab.Spec.SplaySeconds, 0)
 	if splay <= 0 {
@@ -164,9 +161,8 @@ const starBit = 1 << 63
 // local time in the zone is a full minute that is in all sets: never at a time that is
 // skipped when clocks go forward, and twice at a time that is repeated when they go back.
 //
-// SpecSchedule.Next of the cron library loses runs when clocks change by half an hour,
-// takes the first hours of a day without a midnight for hours of the day before, and cannot
-// look back.
+// SpecSchedule.Next of the cron library loses runs when clocks change by half an hour, takes the first hours of a
+// day without a midnight for hours of the day before, and cannot look back.
 type calendar struct {
 	fields *cron.SpecSchedule
 	zone   *time.Location
@@ -210,9 +206,8 @@ func (c *calendar) latest(after, until time.Time) time.Time {
 func (c *calendar) period(at time.Time) (start, end time.Time, offset time.Duration) {
 	local := at.In(c.zone)
 	start, end = local.ZoneBounds()
-	// After 2037, where ZoneBounds computes the changes from a rule, it ends a leap year a
-	// day early and may return an end that is not after the time. No offset changes in the
-	// rest of that day.
+	// After 2037, where ZoneBounds computes the changes from a rule, it ends a leap year a day early and may return
+	// an end that is not after the time. No offset changes in the rest of that day.
 	if !end.IsZero() && !end.After(at) {
 		end = at.Truncate(time.Hour).Add(time.Hour)
 	}
@@ -237,8 +232,7 @@ func (c *calendar) first(from, end time.Time) time.Time {
 	return time.Time{}
 }
 
-// last returns the last local time that is in all sets, not before from and not after
-// until.
+// last returns the last local time that is in all sets, not before from and not after until.
 func (c *calendar) last(from, until time.Time) time.Time {
 	for local := until.Truncate(time.Minute); !local.Before(from); {
 		start, _ := c.gap(local)

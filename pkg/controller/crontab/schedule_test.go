@@ -109,21 +109,20 @@ func TestLoadZone(t *testing.T) {
 
 // TestCount: count stops at the limit, and no method takes long for a long period.
 func TestCount(t *testing.T) {
-	for text, want := range map[string]int{"@daily": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
-		times := scheduleOf(t, text, "")
-		fixture.Differ(t, "rule C8: in January "+text, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
+	for s, want := range map[string]int{"@daily": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
+		times := scheduleOf(t, s, "")
+		fixture.Differ(t, "rule C8: in January "+s, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
 		if allocations := testing.AllocsPerRun(1, func() {
 			count(times, begin, begin.AddDate(1000, 0, 0), maxCount+1)
 			times.latest(begin, begin.AddDate(100, 0, 0))
 			times.next(begin)
 		}); allocations > 100 {
-			t.Errorf("rule C8: %s: %v allocations", text, allocations)
+			t.Errorf("rule C8: %s: %v allocations", s, allocations)
 		}
 	}
 }
 
-// byLocalTime returns what is due after the first time and not after the second, by the local time of
-// every minute.
+// byLocalTime returns what is due after the first time and not after the second, by the local time of every minute.
 func byLocalTime(c *calendar, after, until time.Time) []time.Time {
 	var due []time.Time
 	for now := after.Truncate(time.Minute).Add(time.Minute); !now.After(until); now = now.Add(time.Minute) {
@@ -135,8 +134,7 @@ func byLocalTime(c *calendar, after, until time.Time) []time.Time {
 	return due
 }
 
-// TestAgainstTheLibrary: if clocks change at night and by whole hours, the cron library
-// returns the same times.
+// TestAgainstTheLibrary: if clocks change at night and by whole hours, the cron library returns the same times.
 func TestAgainstTheLibrary(t *testing.T) {
 	// All values, but few of the days that not every month has, and no range that is empty.
 	fields := rapid.StringMatching(`(\*|\*/[1-9]|[1-5]?[0-9](,[1-5]?[0-9])?|[12]?[0-9]-[3-5][0-9]) ` +
@@ -179,7 +177,6 @@ func TestClockChanges(t *testing.T) {
 		{"a repeated one has two", berlin, "30 2 * * *", "2026-10-25", 2, "25T02:30+02:00 25T02:30+01:00 26T02:30+01:00", ""},
 		{"the time clocks go back from has one", berlin, "0 3 * * *", "2026-10-25", 1, "25T03:00+01:00", ""},
 		{"midnight does not change", berlin, "@daily", "2026-10-25", 2, "25T00:00+02:00 26T00:00+01:00", ""},
-		{"so it has in New York", "America/New_York", "30 1 * * *", "2026-11-01", 2, "01T01:30-04:00 01T01:30-05:00 02T01:30-05:00", ""},
 		{"a skipped half hour", lordHowe, "15 2 * * *", "2026-10-03", 3, "03T02:15+10:30 05T02:15+11:00", ""},
 		{"no run after is lost", lordHowe, "0 3 * * *", "2026-10-03", 2, "03T03:00+10:30 04T03:00+11:00", "03T03:00+10:30"},
 		{"a half hour twice", lordHowe, "15,45 1 * * *", "2026-04-05", 1, "05T01:15+11:00 05T01:45+11:00 05T01:45+10:30", ""},
@@ -187,9 +184,8 @@ func TestClockChanges(t *testing.T) {
 		{"its hours are its own", saoPaulo, "0 1 3 11 *", "2018-11-03", 3, "03T01:00-03:00", "03T01:00-03:00 04T01:00-02:00"},
 		{"a day with two ends", saoPaulo, "30 23 * * *", "2018-02-17", 2, "17T23:30-02:00 17T23:30-03:00 18T23:30-03:00", ""},
 		{"a week whose Sunday has none", "Asia/Beirut", "@weekly", "2026-03-22", 15, "22T00:00+02:00 05T00:00+03:00", ""},
-		{"an offset with seconds", "Africa/Monrovia", "0 0 * * *", "1972-01-06", 3, "06T00:00-00:44 08T00:00+00:00", "06T00:00-00:44"},
+		{"odd seconds", "Africa/Monrovia", "0 0 * * *", "1972-01-06", 3, "06T00:00-00:44 08T00:00+00:00", "06T00:00-00:44"},
 		{"a skipped day", "Pacific/Apia", "0 12 * * *", "2011-12-29", 3, "29T12:00-10:00 31T12:00+14:00", ""},
-		{"clocks back for Ramadan", "Africa/Casablanca", "30 2 * * *", "2026-02-15", 1, "15T02:30+01:00 15T02:30+00:00", ""},
 		{"two skipped hours", "Antarctica/Troll", "30 0-3 * * *", "2026-03-29", 1, "29T00:30+00:00 29T03:30+02:00", ""},
 	} {
 		zone, zoneErr := time.LoadLocation(test.zone)

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -54,8 +55,7 @@ const (
 type result struct {
 	// replaced are the Jobs that were deleted for the run.
 	replaced []*batchv1.Job
-	// created is the API server's answer to the creation of the Job, nil if it was not
-	// created.
+	// created is the API server's answer to the creation of the Job, nil if it was not created.
 	created *batchv1.Job
 	// rejected is why the API server did not create the Job, or not with its owner, nil if it did.
 	rejected error
@@ -97,6 +97,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.Active = references(active[max(0, len(active)-maxActive):])
 
 	ready := readyCondition(cronTab, d, res)
+	ready.Message += d.asked
 	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(snap.now.Truncate(time.Second)))
 	setLate(cronTab, &status, snap.now)
 	return status
@@ -130,12 +131,13 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 	return refs
 }
 
-// readyCondition returns status, reason and message of the Ready condition. The first that
-// applies wins: why a Job was refused, why the CronTab has no runs, what happened to the latest
-// run, what happened to an earlier one if none was started since, what is wrong about the
-// annotation.
+// readyCondition returns status, reason and message of the Ready condition. The first that applies wins: why a Job
+// was refused, why the CronTab has no runs, what happened to the latest run, what happened to an earlier one if none
+// was started since, what is wrong about the annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
+	// newStatus adds anew what is said of the run by annotation.
+	old.Message, _, _ = strings.Cut(old.Message, "; the run that the annotation ")
 	observed := cronTab.Status.ObservedSchedule
 	started := !d.started[false].IsZero() || !d.started[true].IsZero() || observed == nil || changed(*observed, d.observed)
 	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
@@ -143,14 +145,12 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result) metav1.Con
 	}
 	stillRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
-	case res.rejected != nil:
+	case res.rejected != nil && !d.toCreate().manual:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
-	case d.refused && stillRejected:
-		return controller.NotReady(old.Reason, old.Message)
 	case d.problem.Reason == alphav1.ReasonSuspended && d.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	case d.problem.Reason != "":
-		return controller.NotReady(d.problem.Reason, d.problem.Message+d.behind)
+		return controller.NotReady(d.problem.Reason, d.problem.Message)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -169,7 +169,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result) metav1.Con
 	if offset := offsetOf(cronTab); offset > 0 {
 		message += fmt.Sprintf("; each run is started %v after it is due", offset)
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + d.behind}
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message}
 }
 
 // eventsOf returns the events, or nil, to send after the status is stored, beside those of writes. A sync that
@@ -181,6 +181,9 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	}
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
+	}
+	if res.rejected != nil && d.toCreate().manual {
+		events = append(events, warning(alphav1.ReasonJobRejected, strings.TrimPrefix(d.asked, "; ")))
 	}
 	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
 }
@@ -211,19 +214,18 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+		return warning(is.Reason, is.Message)
 	}
 	return nil
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	message := describeMissed(cronTab, missed)
-	switch missed.reason {
-	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+	reason := missed.reason
+	if whyMissed[reason] != "" {
+		reason = eventMissed
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
+	return warning(reason, describeMissed(cronTab, missed))
 }
 
 // describeMissed says which runs were missed, and why.
@@ -242,7 +244,7 @@ var whyMissed = map[string]string{
 	missedSuperseded:          "a later run was already due or started",
 	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
 	missedChanged:             "the schedule was changed before",
-	missedUnanswered:          "the API server did not answer when its Job was created, and has no such Job; it may have run",
+	missedUnanswered:          "it is not known whether its Job was created, and there is none; it may have run",
 	alphav1.ReasonSuspended:   "spec.suspend was true",
 	alphav1.ReasonJobRejected: "the API server did not create the Job",
 }
