@@ -270,8 +270,7 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	}
 	job := newJob(live, d.toCreate(), d.zone())
 	if d.tryNext {
-		err = c.tryNext(ctx, snap.cronTab, job, &res)
-		return res, err
+		return c.tryNext(ctx, snap.cronTab, job)
 	}
 	for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
 		if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
@@ -282,15 +281,14 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	return res, err
 }
 
-// tryNext asks the API server whether it would create the Job. Other errors than a refusal may be
-// over when the run is due.
-func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, res *result) error {
-	err := c.jobs.TryCreate(ctx, cronTab, job)
+// tryNext asks the API server whether it would create the Job. Other errors than a refusal may soon be over.
+func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (res result, err error) {
+	err = c.jobs.TryCreate(ctx, cronTab, job)
 	if controller.IsRefusal(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
 	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
-	return res.rejected
+	return res, res.rejected
 }
 
 // createJob deletes the Jobs to replace and creates the next one. It deletes none for a

@@ -151,7 +151,7 @@ const (
 func syncStarts() map[string]syncTest {
 	due := hourly("11:00", recordedAt("11:30"))
 	running := jobs{run("11:00")}
-	forbids, waits := hourly("11:00", forbid, recordedAt("11:30", running...)), hourly("11:00", forbid, recordedAt("12:00", running...))
+	forbids := hourly("11:00", forbid, recordedAt("11:30", running...))
 	const gone = "live, get 11:00, create 12:00, " + started + "; Created"
 	return map[string]syncTest{
 		"rules C6 and C7: a run takes a live read, which has the Pod spec, a creation, and a status update": {
@@ -159,10 +159,6 @@ func syncStarts() map[string]syncTest {
 		"rule C7: no run is started while the cached CronTab is out of date": {
 			now: "12:00", cronTab: due, prepare: func(f *testbed) { f.edit("backup") }, does: "live", err: "is out of date"},
 
-		"rule C10: a Job that this process has just deleted may still run": {now: "12:10", cronTab: waits, jobs: running, does: "rest",
-			err: isBehind, prepare: func(f *testbed) {
-				f.cronTabs.Deleted(waits, f.options.Jobs.TypedInformer().GetTypedIndexer(), running[0])
-			}},
 		"rule C10: an active Job that the cache does not have yet is read live": {
 			now: "12:00", cronTab: forbids, live: running, does: "live, get 11:00", err: isBehind},
 		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),
