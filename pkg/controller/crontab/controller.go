@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -354,12 +353,13 @@ func isAnswer(err error) bool {
 	return controller.IsRefusal(err) || errors.As(err, &answer) && !mayExist(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
 }
 
-// mayExist reports whether the Job may have been created although the request failed: without an answer, or with a
-// 5xx, unless there was no connection, or the answer is about a webhook, which comes before the Job is stored.
+// mayExist reports whether the Job may have been created although the request failed: the API server did not answer,
+// although there was a connection, or answered that its time was over. Its other answers are taken at their word: a
+// run must not be lost in an outage of etcd.
 func mayExist(err error) bool {
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
-		return answer.Status().Code >= http.StatusInternalServerError && !strings.Contains(err.Error(), `webhook "`)
+		return apierrors.IsTimeout(err)
 	}
 	var network *net.OpError
 	isDial := errors.As(err, &network) && network.Op == "dial"

@@ -165,7 +165,7 @@ func (s *sequence) step() {
 	case 16:
 		s.takeName()
 	case 17:
-		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errServer()}).Draw(s.t, "refuse")
+		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errServer(), apierrors.NewTimeoutError("slow", 0)}).Draw(s.t, "refuse")
 	case 20:
 		s.askForRun()
 	case 22:
@@ -704,7 +704,7 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	case e.refuse != nil:
 		if !dryRun {
 			e.writes++
-			// A 5xx may come after the Job is stored.
+			// A 504 may come after the Job is stored.
 			e.unanswered[job.Name] = e.unanswered[job.Name] || mayExist(e.refuse)
 		}
 		return nil, e.refuse
