@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -109,12 +111,21 @@ type exploredStart struct {
 	name  string
 	start []sim.Op
 	then  []explore.Operation
+	// workers is how many syncs may be in progress at once, 0 for one.
+	workers int
 	// part are the budgets of `make test`, operations+deviations, and all those of `make explore`.
 	part, all string
 }
 
-func (s exploredStart) scope(first int, budget explore.Budget) explore.Scope {
-	return explore.Scope{Start: explore.FooOperations(s.start...), Operations: s.then, First: first, Budget: budget}
+func (s exploredStart) scope(t *testing.T, first int, text string) explore.Scope {
+	var budget explore.Budget
+	if _, err := fmt.Sscanf(text, "%d+%d", &budget.Operations, &budget.Deviations); err != nil {
+		t.Fatalf("budget %q: %v", text, err)
+	}
+	return explore.Scope{
+		Start: explore.FooOperations(s.start...), Operations: s.then, First: first, Budget: budget, Workers: s.workers,
+		Arguments: fmt.Sprintf("newExplored, %q, %d, %q", s.name, first, text),
+	}
 }
 
 func exploredStarts() []exploredStart {
@@ -139,14 +150,20 @@ func exploredStarts() []exploredStart {
 	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
 		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
 	}}
+	both := explore.Operation{Story: "Foos x and y are created, and both ask for a", Do: func(store *sim.Store) {
+		store.Do(createX)
+		store.Do(waitingY)
+	}}
 	then := func(ops ...sim.Op) []explore.Operation { return explore.FooOperations(ops...) }
 	return []exploredStart{
-		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), "1+0", "1+0 2+0 1+1"},
-		{"x has a", []sim.Op{createX}, append(then(scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), "1+0", "1+1 2+0"},
-		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA), "1+0 2+0", "1+1 2+0"},
-		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), "1+0 2+0", "1+1 2+1"},
-		{"empty", nil, append(then(createX, rewrite), policies...), "1+1 2+0", "1+2 2+1"},
-		{"a is nobody's", []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, then(createX, deleteA, adoptA), "1+1 2+0", "1+2 2+1"},
+		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+0 2+0 1+1"},
+		{"x has a", []sim.Op{createX}, append(then(scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), 0, "1+0", "1+1 2+0"},
+		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA), 0, "1+0", "1+1 2+0"},
+		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), 0, "1+0", "1+1 2+0"},
+		{"empty", nil, append(then(createX, rewrite), policies...), 0, "1+1 2+0", "1+2 2+1"},
+		{"empty, two workers", nil, then(createX), 2, "1+0", "1+1"},
+		{"empty, two workers, two Foos", nil, []explore.Operation{both}, 2, "", "1+0"},
+		{"a is nobody's", []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, then(createX, deleteA, adoptA), 0, "1+1 2+0", "1+2 2+1"},
 	}
 }
 
@@ -183,28 +200,120 @@ func TestExplore(t *testing.T) {
 
 // exploreBudget explores from a start with each operation first, and tells the totals.
 func exploreBudget(t *testing.T, start exploredStart, text string, maxStates int) {
-	var budget explore.Budget
-	if _, err := fmt.Sscanf(text, "%d+%d", &budget.Operations, &budget.Deviations); err != nil {
-		t.Fatalf("budget %q: %v", text, err)
-	}
 	total, begun := explore.Result{Closed: true}, time.Now()
 	for i, operation := range start.then {
-		scope := start.scope(i+1, budget)
+		scope := start.scope(t, i+1, text)
 		scope.MaxStates, scope.Without = maxStates, strings.Fields(os.Getenv("EXPLORE_WITHOUT"))
-		result := newExplorer(t).Run(scope)
+		result := newExplorer(t, newExplored).Run(scope)
 		total.Add(result)
 		if !result.Closed && maxStates == 0 {
 			t.Errorf("%s: the exploration did not come to an end", operation.Story)
 		}
 		for _, v := range result.Violations {
-			t.Errorf("%s\n    func TestPath(t *testing.T) { replay(t, %q, %d, %q, %q) }", v, start.name, i+1, text, fmt.Sprint(v.Path))
+			t.Errorf("%s", v)
 		}
 	}
 	t.Logf("%s: %s in %s", text, total, time.Since(begun).Round(time.Millisecond))
 }
 
-func newExplorer(t *testing.T) *explore.Explorer {
+func newExplorer(t *testing.T, build func(context.Context, explore.Env) explore.Controller) *explore.Explorer {
 	kind := explore.FooKind()
-	kind.Build = newExplored
+	kind.Build = build
 	return explore.New(t.Context(), kind)
+}
+
+// replay takes the steps of a path that TestExplore has printed, tells them and returns what they violate.
+func replay(t *testing.T, build func(context.Context, explore.Env) explore.Controller, start string, first int, budget, path string) (violations []string) {
+	for _, s := range exploredStarts() {
+		if s.name == start {
+			var numbers []int
+			for number := range strings.FieldsSeq(path) {
+				n, err := strconv.Atoi(number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				numbers = append(numbers, n)
+			}
+			story, found := newExplorer(t, build).Replay(s.scope(t, first, budget), numbers)
+			t.Log(strings.Join(story, "\n    "))
+			violations = append(violations, found...)
+		}
+	}
+	return violations
+}
+
+// planted is what planted faults remember without telling the explorer.
+type planted struct{ count int }
+
+var plantedCount int // A package variable, which no explorer can see.
+
+// TestExploreIsSound plants what would make an exploration worthless, and a fault that is repeated by its path.
+func TestExploreIsSound(t *testing.T) {
+	closure := 0
+	for name, hidden := range map[string]func(*planted) *int{
+		"forgotten field":  func(p *planted) *int { return &p.count },
+		"package variable": func(*planted) *int { return &plantedCount },
+		"closure counter":  func(*planted) *int { return &closure },
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectPlanted(t, "UNSOUND: step", func(c *Controller, p *planted, key cache.ObjectName) {
+				if n := hidden(p); *n%2 == 1 {
+					c.Worker.Queue.AddAfter(key, time.Minute)
+				}
+				*hidden(p)++
+			})
+		})
+	}
+	t.Run("changed cache", func(t *testing.T) {
+		expectPlanted(t, "UNSOUND: *v1alpha1.Foo x was changed in a cache", func(c *Controller, _ *planted, key cache.ObjectName) {
+			if foo, exists := c.foos.Cached(key); exists {
+				foo.Spec.Image = "changed"
+			}
+		})
+	})
+	t.Run("path", func(t *testing.T) {
+		build := plant(func(c *Controller, _ *planted, key cache.ObjectName) {
+			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
+		})
+		v := expectPlanted(t, "S5: a delete of a without preconditions", func(c *Controller, p *planted, key cache.ObjectName) {
+			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
+		})
+		if got := replay(t, build, "empty", 1, "1+0", strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.Contains(v.Test, `"empty", 1, "1+0"`) {
+			t.Errorf("%s\nrepeats %q", v, got)
+		}
+	})
+}
+
+// plant builds a controller that does something else before each sync.
+func plant(fault func(*Controller, *planted, cache.ObjectName)) func(context.Context, explore.Env) explore.Controller {
+	return func(ctx context.Context, env explore.Env) explore.Controller {
+		built, hidden := newExplored(ctx, env), &planted{}
+		c := built.Memory[0].(*Controller)
+		c.Worker.Handle(metav1.NamespaceAll, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+			fault(c, hidden, key)
+			return c.sync(ctx, key)
+		})
+		built.Memory = append(built.Memory, hidden)
+		built.Ignored["main.planted.count"] = "planted"
+		return built
+	}
+}
+
+// expectPlanted expects that an exploration finds a planted fault.
+func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, cache.ObjectName)) (found explore.Violation) {
+	t.Helper()
+	for _, start := range exploredStarts() {
+		if start.name == "empty" {
+			scope := start.scope(t, 1, "1+0")
+			scope.Zeal = 20
+			for _, v := range newExplorer(t, plant(fault)).Run(scope).Violations {
+				if strings.HasPrefix(v.What, want) {
+					return v
+				}
+				t.Log(v)
+			}
+		}
+	}
+	t.Errorf("nothing says %q", want)
+	return found
 }

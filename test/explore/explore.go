@@ -44,6 +44,10 @@ type Scope struct {
 	Budget Budget
 	// Workers is how many syncs may be in progress at once, 0 for one.
 	Workers int
+	// Arguments are those that a function named replay needs before the path to find this scope, as Go.
+	Arguments string
+	// Zeal is how many times more often than usual it is tried whether the exploration is sound.
+	Zeal int
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
 	// Without has what does not happen, of Detached, NewLeader and HeldWatch: others find fewer faults then.
@@ -66,15 +70,15 @@ type Result struct {
 	// Closed says that there is no state left to expand.
 	Closed     bool
 	Violations []Violation
-	// Computed is how many steps have run code of the controller, Moments how many moments of the process there are.
-	Computed, Moments int
+	// Computed is how many steps have run code of the controller.
+	Computed int
 }
 
 // Add adds another result.
 func (r *Result) Add(other Result) {
 	r.States, r.Transitions, r.Depth = r.States+other.States, r.Transitions+other.Transitions, max(r.Depth, other.Depth)
 	r.Closed = r.Closed && other.Closed
-	r.Moments, r.Computed = r.Moments+other.Moments, r.Computed+other.Computed
+	r.Computed += other.Computed
 }
 
 // String returns the figures.
@@ -86,13 +90,14 @@ func (r Result) String() string {
 type Violation struct {
 	What  string
 	Story []string
-	// Path has the numbers of the steps, for Replay.
+	// Path has the numbers of the steps, for Replay. Test is a Go test that does it, if the scope has Arguments.
 	Path []int
+	Test string
 }
 
 // String returns the violation as a story.
 func (v Violation) String() string {
-	return fmt.Sprintf("%s\n    %s\n    path: %v", v.What, strings.Join(v.Story, "\n    "), v.Path)
+	return strings.Join(slices.Concat([]string{v.What}, v.Story, []string{v.Test}), "\n    ")
 }
 
 // node is how a state was first reached.
@@ -151,12 +156,13 @@ func (e *Explorer) initial() *state {
 
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
-	e.scope, e.Result, e.seen, e.nodes = scope, Result{Closed: true}, map[sum]int32{}, nil
+	e.scope, e.Result, e.seen, e.nodes = scope, Result{}, map[sum]int32{}, nil
 	e.quiet = quiet{wrong: map[int32]string{}, classes: map[action]int8{}}
+	e.process.zeal = scope.Zeal
 	e.root = e.start()
 	frontier, ids := []*state{e.root}, []int32{0}
 	e.add(e.root, -1, 0)
-	for len(frontier) > 0 && len(e.Violations) == 0 {
+	for len(frontier) > 0 && len(e.Violations) == 0 && len(e.process.unsound) == 0 {
 		var next []*state
 		var nextIDs []int32
 		for i, s := range frontier {
@@ -164,23 +170,42 @@ func (e *Explorer) Run(scope Scope) Result {
 			e.expand(s, ids[i], func(t *state, step int) int32 {
 				e.Transitions++
 				id, isNew := e.add(t, ids[i], step)
-				if isNew {
+				switch {
+				case isNew:
 					next, nextIDs = append(next, t), append(nextIDs, id)
+					if e.process.isSampled(&e.process.new, sampleObjects) {
+						e.checkObjects(t)
+					}
+				case e.process.isSampled(&e.process.alike, sampleSteps):
+					e.checkAlike(e.stateOf(id), t)
 				}
 				return id
 			})
 			if e.scope.MaxStates > 0 && len(e.nodes) > e.scope.MaxStates {
-				e.Closed = false
-				return e.Result
+				return e.end(false)
 			}
 		}
 		frontier, ids = next, nextIDs
-		e.Depth++
+		if e.Depth++; e.Depth > maxDepth && len(ids) > 0 {
+			e.violated(e.path(ids[0]), fmt.Sprintf("L1: after %d steps it still goes on", maxDepth))
+		}
 	}
-	if len(e.Violations) == 0 {
+	if len(e.Violations) == 0 && len(e.process.unsound) == 0 {
 		e.live()
 	}
-	e.Computed, e.Moments = e.process.computed, len(e.process.moments)
+	return e.end(true)
+}
+
+// maxDepth is how many steps it may take at most until nothing new happens any more.
+const maxDepth = 500
+
+// end returns the result.
+func (e *Explorer) end(closed bool) Result {
+	e.process.retryTwins()
+	for _, what := range slices.Compact(e.process.unsound) {
+		e.Violations = append(e.Violations, Violation{What: what})
+	}
+	e.Closed, e.Computed = closed, e.process.computed
 	return e.Result
 }
 
@@ -281,7 +306,9 @@ func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
 // violated records violations at the end of a path.
 func (e *Explorer) violated(path []int, found ...string) {
 	story, _ := e.Replay(e.scope, path)
+	numbers := strings.Trim(fmt.Sprint(path), "[]")
 	for _, what := range found {
-		e.Violations = append(e.Violations, Violation{what, story, path})
+		test := fmt.Sprintf("func TestPath(t *testing.T) { replay(t, %s, %q) }", e.scope.Arguments, numbers)
+		e.Violations = append(e.Violations, Violation{what, story, path, test})
 	}
 }

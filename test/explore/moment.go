@@ -107,6 +107,8 @@ func (p *process) next(m *moment, e entry) *moment {
 			m.after = map[entry]*moment{}
 		}
 		m.after[e] = next
+	} else if p.isSampled(&p.known, sampleSteps) {
+		p.retry(m, e, next)
 	}
 	return next
 }
@@ -114,6 +116,9 @@ func (p *process) next(m *moment, e entry) *moment {
 // share returns the one moment that equals this one.
 func (p *process) share(m *moment) *moment {
 	if shared, ok := p.moments[m.exact]; ok {
+		if len(p.twins) < maxTwins && p.isSampled(&p.shared, sampleMoments) {
+			p.twins = append(p.twins, twin{shared, m})
+		}
 		return shared
 	}
 	p.moments[m.exact] = m

@@ -65,7 +65,13 @@ type process struct {
 	lists   map[sum]*cached
 	// computed counts the steps that were not known.
 	computed int
-	ctx      context.Context
+	// known and shared count the steps and moments that were, alike and new those of states. zeal is how many times more
+	// of them are tried than usual.
+	known, shared, alike, new, zeal int
+	twins                           []twin
+	// unsound says what falsifies the exploration.
+	unsound []string
+	ctx     context.Context
 	// ended is closed with the test.
 	ended <-chan struct{}
 	// pending has, by informer, what the handlers have not been told yet.
