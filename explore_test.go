@@ -144,7 +144,7 @@ func TestExplore(t *testing.T) {
 				result := explore.New(t.Context(), kind).Run(explore.Scope{
 					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
 				})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, time.Since(begun).Round(time.Millisecond))
+				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t, %d moments, %d computed, in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, result.Moments, result.Computed, time.Since(begun).Round(time.Millisecond))
 				if !result.Closed && maxStates == 0 {
 					t.Error("the exploration did not come to an end")
 				}

@@ -52,10 +52,6 @@ type FooPast struct {
 func FooKind() Kind {
 	rollOut := Around{
 		Name: "Deployment controller", Resource: sim.Deployments, Step: func(store *sim.Store, name string) { store.RollOut(name) },
-		// Whether it has something to do depends on the Deployment and on the images of its Pods alone.
-		Needs: func(store *sim.Store, deployment sim.Object) any {
-			return [2]any{deployment, store.PodImages(deployment.GetUID())}
-		},
 	}
 	return Kind{Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
 }

@@ -18,6 +18,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -42,8 +43,8 @@ import (
 	"example.com/sample-controller/test/sim"
 )
 
-// process is the controller under test, which takes one step at a time. Its worker runs in a
-// goroutine of its own that waits whenever the explorer goes on: for a key, or for an answer.
+// process is the controller under test, which takes one step at a time. Its workers run in
+// goroutines of their own that wait whenever the explorer goes on: for a key, or for an answer.
 type process struct {
 	worker    *controller.Worker
 	resources []sim.Resource
@@ -53,10 +54,18 @@ type process struct {
 	clock     *fakeClock
 	queue     *fakeQueue
 
-	// turns has what the worker waits for, keys and answers what it gets.
+	// turns has what the running worker waits for, nil for a key, keys and answers what it gets. The others wait already.
 	turns   chan *sim.Request
 	keys    chan cache.ObjectName
-	answers chan answer
+	answers []chan answer
+	// running is the number of the sync whose worker runs.
+	running int
+	// moments and lists have the one of each content.
+	moments map[sum]*moment
+	lists   map[sum]*cached
+	// computed counts the steps that were not known.
+	computed int
+	ctx      context.Context
 	// ended is closed with the test.
 	ended <-chan struct{}
 	// pending has, by informer, what the handlers have not been told yet.
@@ -65,6 +74,9 @@ type process struct {
 	present string
 	readNow func(context.Context)
 }
+
+// maxWorkers is how many syncs may be in progress at once.
+const maxWorkers = 2
 
 type answer struct {
 	object sim.Object
@@ -90,7 +102,7 @@ type Controller struct {
 // Options returns what every controller needs, with a Worker for that kind.
 func (e Env) Options(kind string) controller.Options {
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: 1, GracePeriod: time.Second})
+	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: maxWorkers, GracePeriod: time.Second})
 	return controller.Options{Worker: e.process.worker, Namespace: metav1.NamespaceAll, Recorder: e.Recorder, Clock: e.Clock, Metrics: registered}
 }
 
@@ -108,7 +120,7 @@ func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env,
 }
 
 // Serve makes fake clientsets send their requests to the explorer's API server. A fake holds a lock while it waits:
-// there can be only one worker.
+// there can be only one sync at once.
 func (e Env) Serve(scheme *runtime.Scheme, fakes ...*clienttesting.Fake) {
 	for _, fake := range fakes {
 		fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { return e.react(scheme, action) })
@@ -150,8 +162,8 @@ func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, r
 func start(ctx context.Context, kind Kind, at time.Time) *process {
 	p := &process{
 		// The queue that the explorer's replaces has a ticker.
-		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
-		ended: ctx.Done(), resources: kind.Resources,
+		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName),
+		ended: ctx.Done(), resources: kind.Resources, moments: map[sum]*moment{}, lists: map[sum]*cached{}, ctx: ctx,
 	}
 	p.clock.set(at)
 	ctx = klog.NewContext(ctx, logr.Discard())
@@ -163,10 +175,13 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 		ignored = map[string]string{}
 	}
 	maps.Copy(ignored, noMemory())
-	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, known: map[Object]*tokens{}}
+	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, fields: map[reflect.Type][]field{}, canon: newCanon()}
 	p.takeOver()
 	go func() { _ = p.worker.Run(ctx) }()
-	<-p.turns
+	for range maxWorkers {
+		<-p.turns
+		p.answers = append(p.answers, make(chan answer))
+	}
 	return p
 }
 
@@ -180,24 +195,26 @@ func (p *process) takeOver() {
 }
 
 // sync begins the sync of a key and returns its first request, nil if it ends without one.
-func (p *process) sync(key cache.ObjectName) *sim.Request {
+func (p *process) sync(number int, key cache.ObjectName) *sim.Request {
 	p.queue.keys = slices.DeleteFunc(slices.Clone(p.queue.keys), func(other cache.ObjectName) bool { return other == key })
 	for _, fake := range p.fakes {
 		fake.ClearActions()
 	}
+	p.running = number
 	p.keys <- key
 	return <-p.turns
 }
 
-// answer answers the request of the sync, and returns the next one, nil if the sync ends.
-func (p *process) answer(a answer) *sim.Request {
-	p.answers <- a
+// answer answers the request of a sync, and returns the next one, nil if the sync ends.
+func (p *process) answer(number int, a answer) *sim.Request {
+	p.running = number
+	p.answers[number] <- a
 	return <-p.turns
 }
 
 // abandon ends a sync whose state has been recorded: its requests fail.
-func (p *process) abandon() {
-	for p.answer(answer{err: fmt.Errorf("abandoned")}) != nil {
+func (p *process) abandon(number int) {
+	for p.answer(number, answer{err: errors.New("abandoned")}) != nil {
 	}
 }
 
@@ -230,8 +247,9 @@ func (c Client[T]) do(r *sim.Request) (none T, err error) {
 
 // send waits until the explorer lets the request be answered.
 func (p *process) send(r *sim.Request) (sim.Object, error) {
+	number := p.running
 	p.turns <- r
-	a := <-p.answers
+	a := <-p.answers[number]
 	if a.err != nil || a.object == nil {
 		return nil, a.err
 	}
@@ -279,14 +297,6 @@ type informer struct {
 func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = handler
 	return synced{}, nil
-}
-
-func (i *informer) trim(object sim.Object) sim.Object {
-	trimmed, err := i.transform(object.DeepCopyObject())
-	if err != nil {
-		panic(err)
-	}
-	return trimmed.(sim.Object)
 }
 
 func (i *informer) handle(n notification) {

@@ -61,6 +61,8 @@ type objects struct {
 
 	group   schema.GroupResource
 	present map[string]Object
+	// version and uids are the last ones if tables count apart.
+	version, uids int64
 }
 
 // names returns the names of all present objects, sorted.
@@ -92,13 +94,16 @@ type Store struct {
 	now    func() metav1.Time
 	logf   func(format string, args ...any)
 	stored func(resource string, event Event)
+	share  func(Object) Object
+	// apart says that each table counts versions and UIDs for itself.
+	apart bool
 }
 
 // NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
 func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
 	s := &Store{version: firstVersion, podImages: map[types.UID]string{}, now: now, stored: stored, logf: func(string, ...any) {}}
 	for _, resource := range resources {
-		s.tables = append(s.tables, &objects{resource, resource.GroupResource, map[string]Object{}})
+		s.tables = append(s.tables, &objects{Resource: resource, group: resource.GroupResource, present: map[string]Object{}})
 	}
 	s.foos, s.deployments = s.of(Foos), s.of(Deployments)
 	return s
@@ -109,12 +114,41 @@ func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event
 	clone := *s
 	clone.tables = nil
 	for _, table := range s.tables {
-		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present)})
+		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present), table.version, table.uids})
 	}
 	clone.foos, clone.deployments = clone.of(Foos), clone.of(Deployments)
 	clone.podImages = maps.Clone(s.podImages)
-	clone.now, clone.stored = now, stored
+	clone.now, clone.stored, clone.share = now, stored, nil
 	return &clone
+}
+
+// Share makes the Store keep what share returns in place of each object that it stores, an equal one.
+func (s *Store) Share(share func(Object) Object) { s.share = share }
+
+// CountApart makes each resource count versions and UIDs for itself, versions from far apart: then it makes no
+// difference in which order objects of different resources are written. No client may compare their versions.
+func (s *Store) CountApart() {
+	s.apart = true
+	for i, o := range s.tables {
+		o.version = int64(i+1) * 1_000_000
+	}
+}
+
+// VersionOf returns the version that a list of the resource has.
+func (s *Store) VersionOf(resource string) string {
+	if !s.apart {
+		return s.Version()
+	}
+	return strconv.FormatInt(s.of(resource).version, 10)
+}
+
+// Counters describes what the next version and the next UID of each resource depend on.
+func (s *Store) Counters() string {
+	var all []int64
+	for _, o := range s.tables {
+		all = append(all, o.version, o.uids)
+	}
+	return fmt.Sprint(all)
 }
 
 // Version returns the version that the last write had.
@@ -262,8 +296,16 @@ func (s *Store) RollOut(name string) bool {
 // store gives the object a new version, keeps a copy, and tells of it.
 func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.version++
-	object.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	version := s.version
+	if s.apart {
+		o.version++
+		version = o.version
+	}
+	object.SetResourceVersion(strconv.FormatInt(version, 10))
 	stored := copyOf(object)
+	if s.share != nil {
+		stored = s.share(stored)
+	}
 	if kind == watch.Deleted {
 		delete(o.present, object.GetName())
 	} else {
@@ -305,6 +347,10 @@ func (s *Store) create(o *objects, object Object) error {
 	}
 	s.uids++
 	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
+	if s.apart {
+		o.uids++
+		object.SetUID(types.UID(fmt.Sprintf("uid-%s-%d-%s", o.group.Resource, o.uids, object.GetName())))
+	}
 	object.SetNamespace(Namespace)
 	object.SetGeneration(1)
 	object.SetCreationTimestamp(s.now())
