@@ -26,17 +26,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
-	"k8s.io/component-base/metrics"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	generated "example.com/sample-controller/pkg/generated/informers/externalversions"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/sim"
 )
@@ -55,12 +51,8 @@ type (
 		explore.Client[*appsv1.Deployment]
 		otherDeploymentMethods
 	}
-	otherDeploymentMethods      struct{ appsclient.DeploymentInterface }
-	exploredDeploymentInformers struct {
-		appsinformers.TypedDeploymentInformer
-		informer *explore.Informer[*appsv1.Deployment]
-	}
-	exploredFooClientset struct {
+	otherDeploymentMethods struct{ appsclient.DeploymentInterface }
+	exploredFooClientset   struct {
 		clientset.Interface
 		explore.Env
 	}
@@ -72,21 +64,13 @@ type (
 		explore.Client[*v1alpha1.Foo]
 		otherFooMethods
 	}
-	otherFooMethods      struct{ fooclient.FooInterface }
-	exploredFooInformers struct {
-		fooinformers.TypedFooInformer
-		informer *explore.Informer[*v1alpha1.Foo]
-	}
+	otherFooMethods struct{ fooclient.FooInterface }
 )
 
 func (k exploredKube) AppsV1() appsclient.AppsV1Interface { return exploredApps{Env: k.Env} }
 
 func (a exploredApps) Deployments(string) appsclient.DeploymentInterface {
 	return exploredDeployments{Client: explore.Client[*appsv1.Deployment]{Env: a.Env, Resource: sim.Deployments}}
-}
-
-func (i exploredDeploymentInformers) TypedInformer() appsinformers.DeploymentIndexInformer {
-	return i.informer
 }
 
 func (c exploredFooClientset) SamplecontrollerV1alpha1() fooclient.SamplecontrollerV1alpha1Interface {
@@ -101,61 +85,19 @@ func (f exploredFoos) List(context.Context, metav1.ListOptions) (*v1alpha1.FooLi
 	return &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: f.Env.Present()}}, nil
 }
 
-func (i exploredFooInformers) TypedInformer() fooinformers.FooIndexInformer { return i.informer }
-
 // newExplored returns the Foo controller for test/explore.
 func newExplored(ctx context.Context, env explore.Env) explore.Controller {
-	foos := &explore.Informer[*v1alpha1.Foo]{
-		TypedSharedIndexInformer: generated.NewSharedInformerFactory(nil, 0).Samplecontroller().V1alpha1().Foos().TypedInformer(),
-		Resource:                 sim.Foos, Trim: newTransform(),
-	}
-	deployments := &explore.Informer[*appsv1.Deployment]{
-		TypedSharedIndexInformer: kubeinformers.NewSharedInformerFactory(nil, 0).Apps().V1().Deployments().TypedInformer(),
-		Resource:                 sim.Deployments, Trim: newTransform(),
-	}
-	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	worker := controller.NewWorker(fooKind, controller.WorkerOptions{Clock: env.Clock, Metrics: registered, Workers: 1, GracePeriod: testGracePeriod})
+	kubeInformers, informers := kubeinformers.NewSharedInformerFactory(nil, 0), generated.NewSharedInformerFactory(nil, 0)
+	explore.Inform(env, newFooDescriptor().Informers, kubeInformers)
+	explore.Inform(env, newFooDescriptor().Informers, informers)
 	c, err := NewController(ctx, ControllerOptions{
 		KubeClient: exploredKube{Env: env}, FooClient: exploredFooClientset{Env: env},
-		Deployments: exploredDeploymentInformers{informer: deployments}, Foos: exploredFooInformers{informer: foos},
-		Options: controller.Options{Worker: worker, Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: env.Clock, Metrics: registered},
+		Deployments: kubeInformers.Apps().V1().Deployments(), Foos: informers.Samplecontroller().V1alpha1().Foos(), Options: env.Options(fooKind),
 	})
 	if err != nil {
 		panic(err)
 	}
-	return explore.Controller{
-		Worker: worker, Informers: explore.Informers(foos, deployments), Memory: []any{c}, ReadPresent: c.foos.ReadPresent,
-		Ignored: map[string]string{
-			"main.Controller.fooIndexer":            "a cache, which the explorer keeps",
-			"controller.Owners.store":               "a cache",
-			"controller.Dependents.store":           "a cache",
-			"controller.write.store":                "a cache",
-			"controller.OwnersOptions.Informer":     "a cache",
-			"controller.DependentsOptions.Informer": "a cache",
-			"controller.OwnersOptions.Client":       "without memory",
-			"controller.OwnersOptions.Present":      "without memory",
-			"controller.OwnersOptions.Status":       "without memory",
-			"controller.DependentsOptions.Client":   "without memory",
-			"controller.DependentsOptions.Diff":     "without memory",
-			"controller.DependentsOptions.Replicas": "without memory",
-			"controller.DependentsOptions.Trim":     "without memory",
-			"controller.DependentsOptions.Existed":  "without memory",
-			"controller.Options.Recorder":           "what is recorded is lost",
-			"controller.Options.Clock":              "the explorer's",
-			"controller.Writes.clock":               "the explorer's",
-			"controller.backoff.clock":              "the explorer's",
-			"controller.StatusDebouncer.clock":      "the explorer's",
-			"controller.Options.Metrics":            "no decision depends on them",
-			"controller.Owners.metrics":             "no decision depends on them",
-			"controller.Worker.metrics":             "no decision depends on them",
-			"controller.Worker.Queue":               "the explorer's, as a set of keys and times",
-			"controller.Worker.options":             "they never change",
-			"controller.Worker.syncs":               "they never change",
-			"controller.Worker.handlers":            "they never change",
-			"controller.backoff.buckets":            "each namespace has a hundred refusals before one waits",
-			"controller.Worker.large":               "held only while a sync runs",
-		},
-	}
+	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"main.Controller.fooIndexer": "a cache, which the explorer keeps"}}
 }
 
 // TestExplore explores what becomes of one operation in each of six settled clusters: every interleaving of watches,
@@ -197,9 +139,12 @@ func TestExplore(t *testing.T) {
 				return
 			}
 			for _, budget := range budgets {
-				e, begun := explore.New(t.Context(), newExplored), time.Now()
-				result := e.Run(explore.Scope{Start: start.ops, Operations: start.then, Budget: budget, MaxStates: maxStates})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, time.Since(begun).Round(time.Millisecond))
+				kind, begun := explore.FooKind(), time.Now()
+				kind.Build = newExplored
+				result := explore.New(t.Context(), kind).Run(explore.Scope{
+					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
+				})
+				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t, %d moments, %d computed, in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, result.Moments, result.Computed, time.Since(begun).Round(time.Millisecond))
 				if !result.Closed && maxStates == 0 {
 					t.Error("the exploration did not come to an end")
 				}

@@ -22,28 +22,26 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
 )
 
 // Scope is what an exploration covers.
 type Scope struct {
 	// Start are operations that are done, and have settled, before the exploration begins.
-	Start []sim.Op
+	Start []Operation
 	// Operations are those that users may do.
-	Operations []sim.Op
+	Operations []Operation
 	Budget     Budget
+	// Workers is how many syncs may be in progress at once, 0 for one.
+	Workers int
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
 }
@@ -54,74 +52,45 @@ type Result struct {
 	// Closed says that there is no state left to expand.
 	Closed     bool
 	Violations []Violation
+	// Computed is how many steps have run code of the controller, Moments how many moments of the process there are.
+	Computed, Moments int
 }
 
 // Violation is a broken invariant, with the shortest path to it.
 type Violation struct {
-	What string
-	Path []string
+	What  string
+	Story []string
+	// Path has the numbers of the steps, for Replay.
+	Path []int
 }
 
 // String returns the violation as a story.
 func (v Violation) String() string {
-	return v.What + "\n    " + strings.Join(v.Path, "\n    ")
-}
-
-// kind is the class of a step.
-type kind int
-
-const (
-	store   kind = iota // an event reaches a cache
-	handle              // and then its handlers
-	begin               // a sync
-	execute             // the API server carries out the request of the sync; a read is answered as well
-	deliver             // the answer to a write
-	fire                // a timer that is due
-	collect             // the garbage collector
-	rollOut             // the Deployment controller
-	present             // the read of the present version
-	late                // the API server carries out a detached request
-	drop                // or never will
-	pass                // time, up to the next timer
-	operate             // a user
-	fail                // the request fails
-	lose                // the answer, or the request, which may be carried out later
-	crash               // and another process takes over
-	relist              // a cache jumps to the present
-)
-
-// step is one transition.
-type step struct {
-	kind kind
-	// at is an informer, a timer, a request or an operation.
-	at       int
-	key      cache.ObjectName
-	resource string
-	err      error
-	// old are the informers whose caches stay as old as they were, in a new process.
-	old []bool
+	return fmt.Sprintf("%s\n    %s\n    path: %v", v.What, strings.Join(v.Story, "\n    "), v.Path)
 }
 
 // node is how a state was first reached.
 type node struct {
 	parent int32
-	step   step
+	// step is the number of the step among those of the parent.
+	step uint16
 }
 
 // Explorer explores a scope.
 type Explorer struct {
 	process   *process
-	ctx       context.Context
-	readNow   func(context.Context)
 	resources []string
 	fresh     *image
 	// idle is what a process remembers that has done nothing but read the present version.
-	idle     *tokens
-	seed     maphash.Seed
-	scope    Scope
-	rollouts map[rollout]bool
+	idle                *form
+	kind                Kind
+	faults, writeFaults []*answer
+	lost                *answer
+	scope               Scope
+	clusters            map[sum]*cluster
+	scratch             tokens
 
-	seen  map[uint64]int32
+	seen  map[sum]int32
 	nodes []node
 	quiet quiet
 	Result
@@ -130,57 +99,43 @@ type Explorer struct {
 	root  *state
 }
 
-// New returns an Explorer of the controller that build builds.
-func New(ctx context.Context, build func(context.Context, Env) Controller) *Explorer {
-	e := &Explorer{ctx: ctx, seed: maphash.MakeSeed(), rollouts: map[rollout]bool{}}
-	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e.process = start(ctx, func(ctx context.Context, env Env) Controller {
-		c := build(ctx, env)
-		e.readNow = c.ReadPresent
-		return c
-	}, begun)
-	for _, informer := range e.process.informers {
-		e.resources = append(e.resources, informer.resource())
+// New returns an Explorer of the kind.
+func New(ctx context.Context, kind Kind) *Explorer {
+	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, lost: &answer{err: errors.New("connection lost")}}
+	e.faults, e.writeFaults = faults()
+	e.process = start(ctx, kind, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	for _, resource := range kind.Resources {
+		e.resources = append(e.resources, resource.Resource)
 	}
 	e.process.pending = make([][]notification, len(e.resources))
 	e.fresh, _ = e.process.memory.read()
-	e.process.present = "1"
-	e.readNow(ctx)
-	_, e.idle = e.process.memory.read()
-	e.fresh.restore()
 	return e
 }
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{}, now: e.process.clock.Now()}
-	s.store = sim.NewStore(func() metav1.Time { return metav1.Time{} }, nil)
-	for _, informer := range e.process.informers {
-		_ = informer.store().Replace(nil, s.store.Version())
-	}
-	s.process = e.process.save(false)
+	s := &state{logs: make([][]sim.Event, len(e.resources)), past: make([][]sim.Event, len(e.resources)), judge: &judge{kind: e.kind.Judge}}
+	store := sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
+	store.CountApart()
+	s.cluster = e.clusterOf(store)
+	s.process = e.process.begin(s.cluster.lists, e.process.clock.Now(), e.fresh)
+	e.idle = e.take(s, step{kind: present}).process.memory
 	return s
 }
 
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
-	e.scope, e.Result, e.seen, e.nodes = scope, Result{Closed: true}, map[uint64]int32{}, nil
+	e.scope, e.Result, e.seen, e.nodes = scope, Result{Closed: true}, map[sum]int32{}, nil
 	e.quiet = quiet{wrong: map[int32]string{}, classes: map[action]int8{}}
-	s := e.settle(e.initial(), nil)
-	for _, op := range scope.Start {
-		s = e.settle(s, &op)
-	}
-	s.left = scope.Budget
-	frontier := []*state{s}
-	e.root = s
-	first, _ := e.add(s, -1, step{})
-	ids := []int32{first}
+	e.root = e.start()
+	frontier, ids := []*state{e.root}, []int32{0}
+	e.add(e.root, -1, 0)
 	for len(frontier) > 0 && len(e.Violations) == 0 {
 		var next []*state
 		var nextIDs []int32
 		for i, s := range frontier {
 			frontier[i] = nil
-			e.expand(s, ids[i], func(t *state, step step) int32 {
+			e.expand(s, ids[i], func(t *state, step int) int32 {
 				e.Transitions++
 				id, isNew := e.add(t, ids[i], step)
 				if isNew {
@@ -199,44 +154,62 @@ func (e *Explorer) Run(scope Scope) Result {
 	if len(e.Violations) == 0 {
 		e.live()
 	}
+	e.Computed, e.Moments = e.process.computed, len(e.process.moments)
 	return e.Result
 }
 
+// start returns the settled state from which the exploration begins.
+func (e *Explorer) start() *state {
+	s := e.settle(e.initial())
+	for i, op := range e.scope.Start {
+		e.operate(s, -1-i, op)
+		s = e.settle(s)
+	}
+	s.left, s.past = e.scope.Budget, make([][]sim.Event, len(e.resources))
+	return s
+}
+
 // add returns the number of a state, and whether it was not seen before.
-func (e *Explorer) add(s *state, parent int32, step step) (id int32, isNew bool) {
-	hash := s.tokens(e.resources, e.process.memory.known).hash(e.seed, s.now)
+func (e *Explorer) add(s *state, parent int32, step int) (id int32, isNew bool) {
+	hash := e.canonical(s)
 	if id, ok := e.seen[hash]; ok {
 		return id, false
 	}
 	id = int32(len(e.nodes))
 	e.seen[hash] = id
-	e.nodes = append(e.nodes, node{parent, step})
-	e.quiet.enabled = append(e.quiet.enabled, 0)
+	e.nodes = append(e.nodes, node{parent, uint16(step)})
 	e.States++
 	return id, true
 }
 
-// path tells the steps that lead to a state, and then the last ones. It repeats them.
-func (e *Explorer) path(id int32, last ...step) (path []string) {
-	steps := last
+// path returns the numbers of the steps that lead to a state.
+func (e *Explorer) path(id int32) (path []int) {
 	for ; id > 0; id = e.nodes[id].parent {
-		steps = slices.Insert(steps, 0, e.nodes[id].step)
+		path = append(path, int(e.nodes[id].step))
 	}
-	found, s := e.found, e.root
-	for _, step := range steps {
-		path = append(path, e.tell(s, step))
-		s = e.take(s, step)
-	}
-	e.found = found
+	slices.Reverse(path)
 	return path
 }
 
-// settle does an operation, and then whatever comes first until nothing happens for an hour.
-func (e *Explorer) settle(s *state, op *sim.Op) *state {
-	if op != nil {
-		s = e.operate(s, *op)
+// Replay takes the steps of those numbers from the start of the scope, tells them and returns what they violate.
+func (e *Explorer) Replay(scope Scope, path []int) (story, violations []string) {
+	e.scope, e.found = scope, nil
+	e.root = e.start()
+	s := e.root
+	for _, number := range path {
+		steps := e.steps(s)
+		if number >= len(steps) {
+			return append(story, fmt.Sprintf("there are only %d steps", len(steps))), e.found
+		}
+		story = append(story, e.tell(s, steps[number]))
+		s = e.take(s, steps[number])
 	}
-	for end := s.now.Add(time.Hour); ; {
+	return story, e.found
+}
+
+// settle does whatever comes first until nothing happens for an hour.
+func (e *Explorer) settle(s *state) *state {
+	for end := s.process.now.Add(time.Hour); ; {
 		steps := e.free(s)
 		if len(steps) == 0 {
 			if len(s.process.timers) == 0 || s.process.timers[0].due.After(end) {
@@ -251,162 +224,38 @@ func (e *Explorer) settle(s *state, op *sim.Op) *state {
 	}
 }
 
-// free returns the steps that need no budget.
-func (e *Explorer) free(s *state) []step {
-	var steps []step
-	for i := range s.logs {
-		if len(s.logs[i]) > 0 {
-			steps = append(steps, step{kind: store, at: i})
-		}
-	}
-	pending, timers, keys := s.process.pending, s.process.timers, s.process.keys
-	if s.run != nil {
-		pending, timers = s.run.now.pending, s.run.now.timers
-		if s.run.answer == nil {
-			steps = append(steps, step{kind: execute})
-		} else {
-			steps = append(steps, step{kind: deliver})
-		}
-	}
-	for i := range pending {
-		if len(pending[i]) > 0 {
-			steps = append(steps, step{kind: handle, at: i})
-		}
-	}
-	for i, timer := range timers {
-		if !timer.due.After(s.now) {
-			steps = append(steps, step{kind: fire, at: i})
-		}
-	}
-	if s.run == nil {
-		for _, key := range keys {
-			steps = append(steps, step{kind: begin, key: key})
-		}
-		if !s.process.present {
-			steps = append(steps, step{kind: present})
-		}
-	}
-	for i := range s.detached {
-		steps = append(steps, step{kind: late, at: i}, step{kind: drop, at: i})
-	}
-	for _, resource := range e.resources {
-		for _, object := range s.store.Objects(resource) {
-			if store := e.copyOf(s); store.Collect(resource, object.GetName()) {
-				steps = append(steps, step{kind: collect, resource: resource, key: cache.MetaObjectToName(object)})
-			}
-			if resource == sim.Deployments && e.rollsOut(s, object) {
-				steps = append(steps, step{kind: rollOut, key: cache.MetaObjectToName(object)})
-			}
-		}
-	}
-	return steps
-}
-
-// copyOf returns a copy of the store, to try something.
-func (e *Explorer) copyOf(s *state) *sim.Store {
-	return s.store.Clone(func() metav1.Time { return metav1.NewTime(s.now) }, func(string, sim.Event) {})
-}
-
-// rollsOut reports whether the Deployment controller has something to do. That depends on the Deployment and on the
-// images of its Pods alone.
-func (e *Explorer) rollsOut(s *state, object sim.Object) bool {
-	key := rollout{object, s.store.PodImages(object.GetUID())}
-	does, known := e.rollouts[key]
-	if !known {
-		does = e.copyOf(s).RollOut(object.GetName())
-		e.rollouts[key] = does
-	}
-	return does
-}
-
-type rollout struct {
-	deployment sim.Object
-	images     string
-}
-
 // expand calls next with each successor of the state.
-func (e *Explorer) expand(s *state, id int32, next func(*state, step) int32) {
-	steps := e.free(s)
-	if s.run == nil {
-		if len(s.process.timers) > 0 && (len(steps) == 0 || s.left.Deviations > 0 && e.isHeld(steps)) {
-			steps = append(steps, step{kind: pass, at: len(steps)})
-		}
-	}
-	if s.run == nil && !slices.ContainsFunc(steps, func(s step) bool { return s.kind != pass }) {
+func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
+	e.quiet.first = append(e.quiet.first, int32(len(e.quiet.edges)))
+	steps, enabled := e.steps(s), uint64(0)
+	if !slices.ContainsFunc(steps, func(step step) bool { return step.kind < pass }) && len(s.process.runs) == 0 {
 		if wrong := e.judgeRest(s); wrong != "" {
 			e.quiet.wrong[id] = wrong
 		}
 	}
-	if rest := len(steps) == 0 || len(steps) == 1 && steps[0].kind == pass; s.left.Operations > 0 && (rest || s.left.Deviations > 0) {
-		for i := range e.scope.Operations {
-			steps = append(steps, step{kind: operate, at: i, old: []bool{rest}})
-		}
-	}
-	if s.left.Deviations > 0 {
-		steps = append(steps, e.faults(s)...)
-	}
-	for _, step := range steps {
+	for i, step := range steps {
 		e.found = nil
 		t := e.take(s, step)
 		if t == nil {
 			continue
 		}
 		if found := e.found; len(found) > 0 {
-			path := e.path(id, step)
-			for _, what := range found {
-				e.Violations = append(e.Violations, Violation{what, path})
-			}
+			e.violated(append(e.path(id), i), found...)
 			return
 		}
-		to := next(t, step)
+		to := next(t, i)
 		if class := e.class(step); class >= 0 {
-			e.quiet.enabled[id] |= 1 << class
-			e.quiet.edges = append(e.quiet.edges, edge{id, to, class, step.kind == execute && t.store.Version() != s.store.Version()})
+			enabled |= 1 << class
+			e.quiet.edges = append(e.quiet.edges, edge{to, class, step.kind == execute && t.cluster != s.cluster})
 		}
 	}
+	e.quiet.enabled = append(e.quiet.enabled, enabled)
 }
 
-// isHeld reports whether nothing but deliveries could happen.
-func (e *Explorer) isHeld(steps []step) bool {
-	return !slices.ContainsFunc(steps, func(s step) bool { return s.kind != store && s.kind != handle })
-}
-
-// faults returns the steps that are deviations.
-func (e *Explorer) faults(s *state) []step {
-	var steps []step
-	if r := s.run; r != nil && r.answer == nil {
-		group := (&v1alpha1.Foo{}).GroupVersionKind().GroupKind()
-		resource := v1alpha1.Resource(r.request.Resource)
-		for _, err := range []error{
-			apierrors.NewConflict(resource, r.request.Name, fmt.Errorf("a fault")), apierrors.NewInvalid(group, r.request.Name, nil),
-			apierrors.NewTooManyRequests("a fault", 1), apierrors.NewInternalError(fmt.Errorf("a fault")),
-		} {
-			if r.request.Verb != "get" || !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-				steps = append(steps, step{kind: fail, err: err})
-			}
-		}
+// violated records violations at the end of a path.
+func (e *Explorer) violated(path []int, found ...string) {
+	story, _ := e.Replay(e.scope, path)
+	for _, what := range found {
+		e.Violations = append(e.Violations, Violation{what, story, path})
 	}
-	if s.run != nil && s.run.request.Verb != "get" {
-		steps = append(steps, step{kind: lose})
-	}
-	for i := range s.logs {
-		if len(s.logs[i]) > 1 {
-			steps = append(steps, step{kind: relist, at: i})
-		}
-	}
-	olds := [][]bool{nil}
-	for i := range s.logs {
-		if len(s.logs[i]) > 0 {
-			for _, old := range slices.Clone(olds) {
-				old = slices.Clone(old)
-				old = append(old, make([]bool, len(s.logs)-len(old))...)
-				old[i] = true
-				olds = append(olds, old)
-			}
-		}
-	}
-	for _, old := range olds {
-		steps = append(steps, step{kind: crash, old: append(old, make([]bool, len(s.logs)-len(old))...)})
-	}
-	return steps
 }

@@ -20,16 +20,12 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/test/sim"
 )
 
 // edge is a quiet step: no user, no fault.
 type edge struct {
-	from, to int32
+	to int32
 	// class numbers what acts: of a component in which the same things go on for ever each class must have had its turn.
 	class int8
 	// writes says that the step changed the cluster for the controller.
@@ -39,6 +35,8 @@ type edge struct {
 // quiet is the graph of the quiet steps, and what is wrong with the states at rest.
 type quiet struct {
 	edges []edge
+	// first is the number of the first edge of each state.
+	first []int32
 	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
 	enabled []uint64
 	wrong   map[int32]string
@@ -57,12 +55,14 @@ type action struct {
 func (e *Explorer) class(step step) int8 {
 	a := action{kind: step.kind}
 	switch {
-	case step.kind > pass || step.kind == pass && step.at > 0 || step.kind == late || step.kind == drop:
+	case step.kind > pass || step.costs > 0:
 		return -1
 	case step.kind == store || step.kind == handle:
 		a.at = step.at
-	case step.kind == begin || step.kind == collect || step.kind == rollOut:
-		a.resource, a.key = step.resource, step.key
+	case step.kind == begin:
+		a.key = step.key
+	case step.kind == collect || step.kind == act:
+		a.at, a.resource, a.key = step.at, step.resource, step.key
 	}
 	number, ok := e.quiet.classes[a]
 	if !ok {
@@ -76,15 +76,8 @@ func (e *Explorer) class(step step) int8 {
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
 func (e *Explorer) judgeRest(s *state) string {
-	wrong := slices.DeleteFunc(s.store.State().Violations(), func(violation string) bool {
-		// A policy refuses what this Foo asks for, as its condition says.
-		return slices.ContainsFunc(s.store.Objects(sim.Foos), func(object sim.Object) bool {
-			foo := object.(*v1alpha1.Foo)
-			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && strings.HasPrefix(violation, "Foo "+foo.Name+" ")
-		})
-	})
-	if len(s.process.timers) == 0 && !slices.Equal(s.process.memory.text, e.idle.text) {
+	wrong := s.judge.kind.Rest(e.clusterIn(s))
+	if len(s.process.timers) == 0 && s.process.memory.sum != e.idle.sum {
 		wrong = append(wrong, "rule 23: a process at rest remembers something")
 	}
 	return strings.Join(wrong, "; ")
@@ -94,18 +87,14 @@ func (e *Explorer) judgeRest(s *state) string {
 // conform to the contract, and nothing is written in it. A component in which the controller writes, and in which
 // each class has its turn or is disabled in some state, goes on for ever.
 func (e *Explorer) live() {
-	out := make([][]edge, len(e.nodes))
-	for _, edge := range e.quiet.edges {
-		out[edge.from] = append(out[edge.from], edge)
-	}
-	for _, component := range components(out) {
+	for _, component := range e.components() {
 		inside := map[int32]bool{}
 		for _, id := range component {
 			inside[id] = true
 		}
 		leaves, writes, acted := false, int32(-1), uint64(0)
 		for _, id := range component {
-			for _, edge := range out[id] {
+			for _, edge := range e.quiet.out(id) {
 				if !inside[edge.to] {
 					leaves = true
 					continue
@@ -117,21 +106,17 @@ func (e *Explorer) live() {
 			}
 		}
 		if writes >= 0 && e.isFair(component, acted) {
-			e.violated(writes, "L1: the controller writes for ever")
+			e.violated(e.path(writes), "L1: the controller writes for ever")
 		}
 		if !leaves {
 			for _, id := range component {
 				if wrong, ok := e.quiet.wrong[id]; ok {
-					e.violated(id, "L1: at rest: "+wrong)
+					e.violated(e.path(id), "L1: at rest: "+wrong)
 					break
 				}
 			}
 		}
 	}
-}
-
-func (e *Explorer) violated(id int32, what string) {
-	e.Violations = append(e.Violations, Violation{what, e.path(id)})
 }
 
 // isFair reports whether a scheduler that lets everybody act may stay in the component.
@@ -143,17 +128,25 @@ func (e *Explorer) isFair(component []int32, acted uint64) bool {
 	return always&^acted == 0
 }
 
+// out returns the quiet steps from a state.
+func (q *quiet) out(id int32) []edge {
+	if int(id)+1 == len(q.first) {
+		return q.edges[q.first[id]:]
+	}
+	return q.edges[q.first[id]:q.first[id+1]]
+}
+
 // components returns the strongly connected components (Tarjan), without recursion.
-func components(out [][]edge) (all [][]int32) {
+func (e *Explorer) components() (all [][]int32) {
 	type frame struct {
 		id   int32
 		next int
 	}
-	index, low := make([]int32, len(out)), make([]int32, len(out))
-	on := make([]bool, len(out))
+	index, low := make([]int32, len(e.nodes)), make([]int32, len(e.nodes))
+	on := make([]bool, len(e.nodes))
 	var stack []int32
 	count := int32(0)
-	for root := range out {
+	for root := range e.nodes {
 		if index[root] != 0 {
 			continue
 		}
@@ -166,8 +159,8 @@ func components(out [][]edge) (all [][]int32) {
 				stack = append(stack, f.id)
 				on[f.id] = true
 			}
-			if f.next < len(out[f.id]) {
-				to := out[f.id][f.next].to
+			if f.next < len(e.quiet.out(f.id)) {
+				to := e.quiet.out(f.id)[f.next].to
 				f.next++
 				if index[to] == 0 {
 					frames = append(frames, frame{id: to})

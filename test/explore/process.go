@@ -18,7 +18,9 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,35 +31,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/sim"
 )
 
-// process is the controller under test, which takes one step at a time. Its worker runs in a
-// goroutine of its own that waits whenever the explorer goes on: for a key, or for an answer.
+// process is the controller under test, which takes one step at a time. Its workers run in
+// goroutines of their own that wait whenever the explorer goes on: for a key, or for an answer.
 type process struct {
 	worker    *controller.Worker
-	informers []informer
+	resources []sim.Resource
+	informers []*informer
+	fakes     []*clienttesting.Fake
 	memory    *memory
 	clock     *fakeClock
 	queue     *fakeQueue
 
-	// turns has what the worker waits for, keys and answers what it gets.
+	// turns has what the running worker waits for, nil for a key, keys and answers what it gets. The others wait already.
 	turns   chan *sim.Request
 	keys    chan cache.ObjectName
-	answers chan answer
+	answers []chan answer
+	// running is the number of the sync whose worker runs.
+	running int
+	// moments and lists have the one of each content.
+	moments map[sum]*moment
+	lists   map[sum]*cached
+	// computed counts the steps that were not known.
+	computed int
+	ctx      context.Context
 	// ended is closed with the test.
 	ended <-chan struct{}
 	// pending has, by informer, what the handlers have not been told yet.
 	pending [][]notification
-	// present is what a list of the owners answers.
+	// present is what a list of the owners answers, when readNow asks for one.
 	present string
+	readNow func(context.Context)
 }
+
+// maxWorkers is how many syncs may be in progress at once.
+const maxWorkers = 2
 
 type answer struct {
 	object sim.Object
@@ -72,35 +91,97 @@ type Env struct {
 	process *process
 }
 
-// Controller is the controller under test.
+// Controller is what the controller under test remembers.
 type Controller struct {
-	Worker    *controller.Worker
-	Informers []informer
-	// Memory has pointers to all that the process remembers, Ignored the fields among that which are no
-	// memory, with the reasons.
+	// Memory has pointers to all that the process remembers, Ignored the fields among that which are no memory, with
+	// the reasons: those that are not in the table of all kinds.
 	Memory  []any
 	Ignored map[string]string
-	// ReadPresent reads the present version once, as the Worker does when it starts.
-	ReadPresent func(ctx context.Context)
+}
+
+// Options returns what every controller needs, with a Worker for that kind.
+func (e Env) Options(kind string) controller.Options {
+	registered := controller.NewMetrics(metrics.NewKubeRegistry())
+	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: maxWorkers, GracePeriod: time.Second})
+	return controller.Options{Worker: e.process.worker, Namespace: metav1.NamespaceAll, Recorder: e.Recorder, Clock: e.Clock, Metrics: registered}
+}
+
+// Inform makes a factory return the explorer's informers. informers are those of the controller's descriptor.
+func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env, informers []app.Informer, factory interface {
+	InformerFor(example runtime.Object, new F) cache.SharedIndexInformer
+}) {
+	for i, resource := range env.process.resources {
+		if i == len(env.process.informers) {
+			shared := cache.NewSharedIndexInformer(nil, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+			env.process.informers = append(env.process.informers, &informer{SharedIndexInformer: shared, transform: informers[i].Transform})
+		}
+		factory.InformerFor(resource.New(), func(C, time.Duration) cache.SharedIndexInformer { return env.process.informers[i] })
+	}
+}
+
+// Serve makes fake clientsets send their requests to the explorer's API server. A fake holds a lock while it waits:
+// there can be only one sync at once.
+func (e Env) Serve(scheme *runtime.Scheme, fakes ...*clienttesting.Fake) {
+	for _, fake := range fakes {
+		fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { return e.react(scheme, action) })
+	}
+	e.process.fakes = fakes
+}
+
+func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, runtime.Object, error) {
+	r := &sim.Request{Verb: action.GetVerb(), Resource: action.GetResource().Resource, Subresource: action.GetSubresource()}
+	switch action := action.(type) {
+	case clienttesting.ListActionImpl:
+		kind := action.GetKind()
+		kind.Kind += "List"
+		list, err := scheme.New(kind)
+		if err == nil {
+			list.(metav1.ListInterface).SetResourceVersion(e.process.present)
+		}
+		return true, list, err
+	case clienttesting.CreateActionImpl:
+		r.Object, _ = action.GetObject().(sim.Object)
+		r.Name, r.DryRun = r.Object.GetName(), len(action.GetCreateOptions().DryRun) > 0
+	case clienttesting.PatchActionImpl:
+		r.Name, r.Patch, r.PatchType = action.GetName(), action.GetPatch(), action.GetPatchType()
+	case clienttesting.DeleteActionImpl:
+		r.Name, r.Options = action.GetName(), action.GetDeleteOptions()
+	case clienttesting.GetActionImpl:
+		r.Name = action.GetName()
+	default:
+		panic(fmt.Sprintf("unexpected request: %s %s", r.Verb, r.Resource))
+	}
+	object, err := e.process.send(r)
+	if object == nil {
+		return true, nil, err
+	}
+	return true, object, err
 }
 
 // start starts a process of the controller with empty caches.
-func start(ctx context.Context, build func(context.Context, Env) Controller, at time.Time) *process {
+func start(ctx context.Context, kind Kind, at time.Time) *process {
 	p := &process{
 		// The queue that the explorer's replaces has a ticker.
-		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
-		ended: ctx.Done(),
+		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName),
+		ended: ctx.Done(), resources: kind.Resources, moments: map[sum]*moment{}, lists: map[sum]*cached{}, ctx: ctx,
 	}
 	p.clock.set(at)
 	ctx = klog.NewContext(ctx, logr.Discard())
-	c := build(ctx, Env{Clock: p.clock, process: p})
-	p.worker, p.informers = c.Worker, c.Informers
+	c := kind.Build(ctx, Env{Clock: p.clock, process: p})
 	p.worker.Queue.ShutDown()
 	p.queue = &fakeQueue{process: p, clock: p.clock}
-	p.memory = &memory{roots: c.Memory, ignored: c.Ignored, now: p.clock.Now, identities: map[any]int{}, known: map[Object]*tokens{}}
+	ignored := maps.Clone(c.Ignored)
+	if ignored == nil {
+		ignored = map[string]string{}
+	}
+	maps.Copy(ignored, noMemory())
+	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, fields: map[reflect.Type][]field{}, canon: newCanon()}
 	p.takeOver()
 	go func() { _ = p.worker.Run(ctx) }()
-	<-p.turns
+	for range maxWorkers {
+		<-p.turns
+		p.answers = append(p.answers, make(chan answer))
+	}
 	return p
 }
 
@@ -108,26 +189,32 @@ func start(ctx context.Context, build func(context.Context, Env) Controller, at 
 func (p *process) takeOver() {
 	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
 	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
+	p.readNow = field("atStart").Interface().([]func(context.Context))[0]
 	field("atStart").SetZero()
 	p.worker.Queue.TypedRateLimitingInterface = p.queue
 }
 
 // sync begins the sync of a key and returns its first request, nil if it ends without one.
-func (p *process) sync(key cache.ObjectName) *sim.Request {
+func (p *process) sync(number int, key cache.ObjectName) *sim.Request {
 	p.queue.keys = slices.DeleteFunc(slices.Clone(p.queue.keys), func(other cache.ObjectName) bool { return other == key })
+	for _, fake := range p.fakes {
+		fake.ClearActions()
+	}
+	p.running = number
 	p.keys <- key
 	return <-p.turns
 }
 
-// answer answers the request of the sync, and returns the next one, nil if the sync ends.
-func (p *process) answer(a answer) *sim.Request {
-	p.answers <- a
+// answer answers the request of a sync, and returns the next one, nil if the sync ends.
+func (p *process) answer(number int, a answer) *sim.Request {
+	p.running = number
+	p.answers[number] <- a
 	return <-p.turns
 }
 
 // abandon ends a sync whose state has been recorded: its requests fail.
-func (p *process) abandon() {
-	for p.answer(answer{err: fmt.Errorf("abandoned")}) != nil {
+func (p *process) abandon(number int) {
+	for p.answer(number, answer{err: errors.New("abandoned")}) != nil {
 	}
 }
 
@@ -151,13 +238,22 @@ type Client[T sim.Object] struct {
 
 func (c Client[T]) do(r *sim.Request) (none T, err error) {
 	r.Resource = c.Resource
-	p := c.Env.process
-	p.turns <- r
-	a := <-p.answers
-	if a.err != nil || a.object == nil {
-		return none, a.err
+	if object, err := c.Env.process.send(r); object != nil || err != nil {
+		object, _ := object.(T)
+		return object, err
 	}
-	return a.object.DeepCopyObject().(T), nil
+	return none, nil
+}
+
+// send waits until the explorer lets the request be answered.
+func (p *process) send(r *sim.Request) (sim.Object, error) {
+	number := p.running
+	p.turns <- r
+	a := <-p.answers[number]
+	if a.err != nil || a.object == nil {
+		return nil, a.err
+	}
+	return a.object.DeepCopyObject().(sim.Object), nil
 }
 
 // Get implements the typed client.
@@ -181,14 +277,6 @@ func (c Client[T]) Delete(_ context.Context, name string, options metav1.DeleteO
 	return err
 }
 
-// informer is one whose store and handlers the explorer calls apart from each other.
-type informer interface {
-	resource() string
-	store() cache.Indexer
-	trim(object sim.Object) sim.Object
-	handle(n notification)
-}
-
 // notification is what an event handler is told, after the store has it.
 type notification struct {
 	old, new sim.Object
@@ -197,47 +285,30 @@ type notification struct {
 	unknown bool
 }
 
-// Informer is an informer of a resource, never started.
-type Informer[T interface {
-	cache.Object
-	sim.Object
-}] struct {
-	cache.TypedSharedIndexInformer[T]
+// informer is an informer that is never started. The explorer calls its store and its handler apart from each other.
+type informer struct {
+	cache.SharedIndexInformer
 
-	Resource string
-	Trim     cache.TransformFunc
-
-	handler cache.TypedResourceEventHandler[T]
+	transform cache.TransformFunc
+	handler   cache.ResourceEventHandler
 }
 
-// AddTypedEventHandler implements cache.TypedSharedIndexInformer.
-func (i *Informer[T]) AddTypedEventHandler(handler cache.TypedResourceEventHandler[T], _ ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithOptions implements cache.SharedIndexInformer.
+func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = handler
 	return synced{}, nil
 }
 
-func (i *Informer[T]) resource() string     { return i.Resource }
-func (i *Informer[T]) store() cache.Indexer { return i.GetIndexer() }
-
-func (i *Informer[T]) trim(object sim.Object) sim.Object {
-	trimmed, err := i.Trim(object.DeepCopyObject())
-	if err != nil {
-		panic(err)
-	}
-	return trimmed.(sim.Object)
-}
-
-func (i *Informer[T]) handle(n notification) {
+func (i *informer) handle(n notification) {
 	switch {
 	case n.old == nil:
-		i.handler.OnAdd(n.new.(T), n.initial)
+		i.handler.OnAdd(n.new, n.initial)
 	case n.new != nil:
-		i.handler.OnUpdate(n.old.(T), n.new.(T))
+		i.handler.OnUpdate(n.old, n.new)
 	case n.unknown:
-		key := cache.MetaObjectToName(n.old).String()
-		i.handler.OnDelete(cache.DeletedObject[T]{OptionalObj: n.old.(T), FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: key, Obj: n.old}})
+		i.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: cache.MetaObjectToName(n.old).String(), Obj: n.old})
 	default:
-		i.handler.OnDelete(cache.DeletedObject[T]{OptionalObj: n.old.(T)})
+		i.handler.OnDelete(n.old)
 	}
 }
 
@@ -361,9 +432,6 @@ func (c *fakeClock) AfterFunc(delay time.Duration, call func()) clock.Timer {
 	c.add(timer{due: c.Now().Add(delay), call: call})
 	return nil
 }
-
-// Informers returns the informers of a Controller.
-func Informers(all ...informer) []informer { return all }
 
 // Present is the resource version of a consistent list.
 func (e Env) Present() string { return e.process.present }

@@ -33,7 +33,7 @@ import (
 // Namespace is the namespace of all objects in the simulated cluster.
 const Namespace = "ns"
 
-// Object is a Foo or a Deployment.
+// Object is an object of the API.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -114,7 +114,7 @@ func newCluster(sequence Sequence, newController NewController) *simCluster {
 		newController: newController,
 		clock:         clock.RealClock{},
 	}
-	c.Store = NewStore(func() metav1.Time { return metav1.Now().Rfc3339Copy() }, c.announce)
+	c.Store = NewStore(FooResources(), func() metav1.Time { return metav1.Now().Rfc3339Copy() }, c.announce)
 	c.logf = c.note
 	c.foos, c.deployments = &table{objects: c.Store.foos, lag: foosLag}, &table{objects: c.Store.deployments, lag: deploymentsLag}
 	c.begun = c.clock.Now()

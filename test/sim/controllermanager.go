@@ -25,8 +25,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // wakeControllers schedules the next step of the garbage collector and of the Deployment
@@ -54,89 +52,93 @@ func (c *simCluster) wakeControllers() {
 
 // collect is one pass of the garbage collector.
 func (s *Store) collect() {
-	for _, name := range s.foos.names() {
-		s.finishFoo(s.foo(name))
-	}
-	for _, name := range s.deployments.names() {
-		s.collectDeployment(s.deployment(name))
+	for _, o := range s.tables {
+		for _, name := range o.names() {
+			s.collectOne(o, o.present[name])
+		}
 	}
 }
 
-// collectDeployment deletes a Deployment if all its owners are gone, otherwise it removes
-// the references to those that are. It ends the deletion of a terminating one.
-func (s *Store) collectDeployment(deployment *appsv1.Deployment) {
-	if deployment.DeletionTimestamp != nil {
-		// There are no ReplicaSets to wait for.
-		s.dropFinalizer(s.deployments, deployment, metav1.FinalizerDeleteDependents)
-		s.dropFinalizer(s.deployments, s.deployment(deployment.Name), metav1.FinalizerOrphanDependents)
+// collectOne deletes an object if all its owners are gone, otherwise it removes the references to those that are.
+// It ends the deletion of a terminating one.
+func (s *Store) collectOne(o *objects, object Object) {
+	if object.GetDeletionTimestamp() != nil {
+		s.finish(o, object)
 		return
 	}
-	gone := func(ref metav1.OwnerReference) bool {
-		foo := s.foo(ref.Name)
-		return foo == nil || foo.UID != ref.UID
-	}
+	owners := object.GetOwnerReferences()
+	left := slices.DeleteFunc(slices.Clone(owners), func(ref metav1.OwnerReference) bool { return !s.exists(ref) })
 	switch {
-	case !slices.ContainsFunc(deployment.OwnerReferences, gone):
-	case slices.ContainsFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return !gone(ref) }):
-		after := copyOf(deployment)
-		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, gone)
-		s.replace(s.deployments, after)
+	case len(left) == len(owners):
+	case len(left) > 0:
+		after := copyOf(object)
+		after.SetOwnerReferences(left)
+		s.replace(o, after)
 	default:
-		s.logf("the garbage collector deletes Deployment %s", deployment.Name)
-		s.mustRemove(deployment)
+		s.logf("the garbage collector deletes %s %s", o.group.Resource, object.GetName())
+		s.mustRemove(o, object)
 	}
 }
 
-// finishFoo orphans or deletes the dependents of a Foo that is being deleted, as its
-// finalizers ask for, and then removes the finalizers.
-func (s *Store) finishFoo(foo *v1alpha1.Foo) {
-	if foo.DeletionTimestamp == nil {
-		return
-	}
+// exists reports whether there is an object of that name and UID.
+func (s *Store) exists(ref metav1.OwnerReference) bool {
+	return slices.ContainsFunc(s.tables, func(o *objects) bool {
+		owner := o.present[ref.Name]
+		return owner != nil && owner.GetUID() == ref.UID
+	})
+}
+
+// finish orphans or deletes the dependents of an object that is being deleted, as its finalizers ask for, and then
+// removes the finalizers.
+func (s *Store) finish(o *objects, owner Object) {
 	blocked := false
-	for _, name := range s.deployments.names() {
-		deployment := s.deployment(name)
-		index := slices.IndexFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })
-		switch {
-		case index < 0:
-		case slices.Contains(foo.Finalizers, metav1.FinalizerOrphanDependents):
-			after := copyOf(deployment)
-			after.OwnerReferences = slices.Delete(after.OwnerReferences, index, index+1)
-			s.replace(s.deployments, after)
-		case slices.Contains(foo.Finalizers, metav1.FinalizerDeleteDependents) && ptr.Deref(deployment.OwnerReferences[index].BlockOwnerDeletion, false):
-			if deployment.DeletionTimestamp == nil {
-				s.logf("the garbage collector deletes Deployment %s", name)
-				s.mustRemove(deployment)
-			}
-			blocked = blocked || s.deployment(name) != nil
+	for _, dependents := range s.tables {
+		for _, name := range dependents.names() {
+			blocked = s.finishDependent(owner, dependents, dependents.present[name]) || blocked
 		}
 	}
-	if !blocked {
-		s.dropFinalizer(s.foos, foo, metav1.FinalizerDeleteDependents)
-		if foo = s.foo(foo.Name); foo != nil {
-			s.dropFinalizer(s.foos, foo, metav1.FinalizerOrphanDependents)
+	for _, finalizer := range []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents} {
+		if owner = o.present[owner.GetName()]; owner != nil && !blocked {
+			s.dropFinalizer(o, owner, finalizer)
 		}
 	}
 }
 
-// mustRemove deletes a Deployment for the garbage collector.
-func (s *Store) mustRemove(deployment *appsv1.Deployment) {
-	if err := s.remove(s.deployments, deployment.Name, metav1.DeleteOptions{
-		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
-		Preconditions:     &metav1.Preconditions{UID: ptr.To(deployment.UID)},
-	}); err != nil {
-		panic(err)
+// finishDependent reports whether the owner has to wait for the dependent.
+func (s *Store) finishDependent(owner Object, o *objects, dependent Object) (blocks bool) {
+	owners := dependent.GetOwnerReferences()
+	index := slices.IndexFunc(owners, func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() })
+	switch {
+	case index < 0:
+	case slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents):
+		after := copyOf(dependent)
+		after.SetOwnerReferences(slices.Delete(slices.Clone(owners), index, index+1))
+		s.replace(o, after)
+	case slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents) && ptr.Deref(owners[index].BlockOwnerDeletion, false):
+		if dependent.GetDeletionTimestamp() == nil {
+			s.logf("the garbage collector deletes %s %s", o.group.Resource, dependent.GetName())
+			s.mustRemove(o, dependent)
+		}
+		return o.present[dependent.GetName()] != nil
 	}
+	return false
+}
+
+// mustRemove deletes an object for the garbage collector.
+func (s *Store) mustRemove(o *objects, object Object) {
+	s.must(s.remove(o, object.GetName(), metav1.DeleteOptions{
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+		Preconditions:     &metav1.Preconditions{UID: ptr.To(object.GetUID())},
+	}))
 }
 
 // dropFinalizer removes a finalizer. Without the last one the object is deleted.
 func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
-	if object == (*appsv1.Deployment)(nil) || !slices.Contains(object.GetFinalizers(), finalizer) {
-		return
+	if slices.Contains(object.GetFinalizers(), finalizer) {
+		after := copyOf(object)
+		after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), func(f string) bool { return f == finalizer }))
+		s.replace(o, after)
 	}
-	after := copyOf(object)
-	after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), func(f string) bool { return f == finalizer }))
-	s.replace(o, after)
 }
 
 // rollOut is one step of each rollout: the Deployment controller first writes the
@@ -148,7 +150,7 @@ func (s *Store) rollOut() {
 }
 
 func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
-	if deployment.DeletionTimestamp != nil {
+	if deployment == nil || deployment.DeletionTimestamp != nil {
 		return
 	}
 	after := copyOf(deployment)

@@ -158,8 +158,12 @@ func (s *Store) doToDeployment(op Op) {
 	}
 }
 
-// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
-func (s *Store) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
+func (s *Store) admit(object Object) Object {
+	deployment, ok := object.(*appsv1.Deployment)
+	if !ok {
+		return object
+	}
 	for i := range deployment.Spec.Template.Spec.Containers {
 		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
 			*image = Mirror + *image

@@ -1,0 +1,250 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package explore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/sim"
+)
+
+// Foo has the invariants of docs/contract.md.
+type Foo struct {
+	// Past is what happened to each Foo.
+	Past map[types.UID]FooPast
+}
+
+// FooPast is what happened to one Foo.
+type FooPast struct {
+	// Names are those that its spec has had, in order.
+	Names string
+	// Applied is the last generation that a write to a Deployment has applied.
+	Applied int64
+	// Generation is the present one, whose spec has had a Deployment that conforms to it, or whose rollout is complete.
+	Generation           int64
+	Conformed, RolledOut bool
+}
+
+// FooKind is what Foos need to be explored, but the controller.
+func FooKind() Kind {
+	rollOut := Around{
+		Name: "Deployment controller", Resource: sim.Deployments, Step: func(store *sim.Store, name string) { store.RollOut(name) },
+	}
+	return Kind{Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
+}
+
+// FooOperations are those operations of users.
+func FooOperations(ops ...sim.Op) (all []Operation) {
+	for _, op := range ops {
+		all = append(all, Operation{strings.ReplaceAll(op.Script(), "\n", " "), func(store *sim.Store) { store.Do(op) }})
+	}
+	return all
+}
+
+// Note implements Judge.
+func (j *Foo) Note(c *Cluster) Judge {
+	next := &Foo{map[types.UID]FooPast{}}
+	for _, object := range c.Store.Objects(sim.Foos) {
+		foo := object.(*v1alpha1.Foo)
+		h := j.Past[foo.UID]
+		if name := "/" + foo.Spec.DeploymentName + "/"; !strings.Contains(h.Names, name) {
+			h.Names += name
+		}
+		if h.Generation != foo.Generation {
+			h.Generation, h.Conformed, h.RolledOut = foo.Generation, false, false
+		}
+		if !h.RolledOut {
+			for _, version := range c.Versions(sim.Deployments) {
+				d := version.(*appsv1.Deployment)
+				if owner := sim.Owner(d); d.Name == foo.Spec.DeploymentName && owner != nil && owner.UID == foo.UID {
+					waits := d.Spec.Replicas != nil && *d.Spec.Replicas == 0 || d.DeletionTimestamp != nil
+					conforms := sim.Conforms(d, &foo.Spec)
+					h.Conformed = h.Conformed || conforms || waits
+					h.RolledOut = h.RolledOut || conforms && sim.RolledOut(d)
+				}
+			}
+		}
+		next.Past[foo.UID] = h
+	}
+	// A Foo that is gone may still be in a cache.
+	for uid, h := range j.Past {
+		if _, ok := next.Past[uid]; !ok {
+			next.Past[uid] = FooPast{Names: h.Names, Applied: h.Applied}
+		}
+	}
+	return next
+}
+
+// Rest implements Judge.
+func (j *Foo) Rest(c *Cluster) []string {
+	return slices.DeleteFunc(c.Store.State().Violations(), func(violation string) bool {
+		// A policy refuses what this Foo asks for, as its condition says.
+		return slices.ContainsFunc(c.Store.Objects(sim.Foos), func(object sim.Object) bool {
+			foo := object.(*v1alpha1.Foo)
+			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && strings.HasPrefix(violation, "Foo "+foo.Name+" ")
+		})
+	})
+}
+
+// Write implements Judge.
+func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
+	violated := func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
+	acting, _ := w.Acting.(*v1alpha1.Foo)
+	if w.Err != nil || acting == nil || w.Request.Resource == sim.Deployments && w.Request.Verb != "create" && w.Before == nil {
+		return j, nil
+	}
+	h := j.Past[acting.UID]
+	switch {
+	case w.Request.Subresource == "status":
+		j.status(w.Before.(*v1alpha1.Foo), w.After.(*v1alpha1.Foo), violated)
+		return j, violations
+	case w.Request.Verb == "create":
+		d := w.After.(*appsv1.Deployment)
+		if owner := sim.Owner(d); owner == nil || owner.UID != acting.UID || !strings.Contains(h.Names, "/"+d.Name+"/") {
+			violated("S2: Deployment %s was created for Foo %s, whose spec has named %s", d.Name, acting.Name, h.Names)
+		}
+		if foo := Read[*v1alpha1.Foo](w, acting.Name); before.(*Foo).Past[acting.UID].Conformed && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
+			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)
+		}
+		j.recreate(w.Store, d, violated)
+	case w.Request.Verb == "patch":
+		j.patch(w, acting, violated)
+	case w.Request.Verb == "delete":
+		j.delete(w, acting, violated)
+	}
+	if w.After == nil || w.Before == nil || w.After.GetResourceVersion() != w.Before.GetResourceVersion() {
+		if acting.Generation < h.Applied {
+			violated("S6: generation %d of Foo %s was applied after generation %d", acting.Generation, acting.Name, h.Applied)
+		}
+		h.Applied = max(h.Applied, acting.Generation)
+		j = &Foo{maps.Clone(j.Past)}
+		j.Past[acting.UID] = h
+	}
+	return j, violations
+}
+
+func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any)) {
+	before, after := w.Before.(*appsv1.Deployment), w.After.(*appsv1.Deployment)
+	if metav1.GetControllerOfNoCopy(before) == nil {
+		foo := Read[*v1alpha1.Foo](w, acting.Name)
+		if before.DeletionTimestamp != nil || before.Annotations[v1alpha1.AdoptByAnnotation] != acting.Name || before.Name != acting.Spec.DeploymentName ||
+			foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil {
+			violated("rule 10: Deployment %s was adopted by Foo %s; read live: %v", before.Name, acting.Name, foo)
+		}
+		return
+	}
+	if owner := sim.Owner(before); owner == nil || owner.UID != acting.UID {
+		violated("S1: Deployment %s was patched for Foo %s, and belongs to %+v", before.Name, acting.Name, before.OwnerReferences)
+	}
+	if owner := sim.Owner(after); owner == nil || owner.UID != acting.UID {
+		violated("S1: Deployment %s was given to %+v", before.Name, after.OwnerReferences)
+	}
+	if before.DeletionTimestamp != nil {
+		violated("rule 7: Deployment %s was patched while it is terminating", before.Name)
+	}
+	if diff := sim.UnownedDiff(before, after); diff != "" {
+		violated("rule 4: Deployment %s was changed in a field of others: %s", before.Name, diff)
+	}
+	if before.Name != acting.Spec.DeploymentName {
+		violated("rule 8: the former Deployment %s was patched", before.Name)
+	}
+	if before.Spec.Replicas != nil && *before.Spec.Replicas == 0 {
+		j.recreate(w.Store, after, violated)
+	}
+}
+
+// recreate checks that no Pods of the Deployment run beside those of one with strategy Recreate that it follows.
+func (j *Foo) recreate(store *sim.Store, d *appsv1.Deployment, violated func(string, ...any)) {
+	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+		return
+	}
+	for _, object := range store.Objects(sim.Deployments) {
+		former := object.(*appsv1.Deployment)
+		if owner := sim.Owner(former); former.Name != d.Name && owner != nil && owner.UID == sim.Owner(d).UID && sim.WrittenByController(former) &&
+			former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && former.Status.Replicas > 0 {
+			violated("rule 8: Deployment %s was given Pods beside those of %s, whose strategy is Recreate", d.Name, former.Name)
+		}
+	}
+}
+
+// delete checks S4 and rule 8 by what the sync has read live.
+func (j *Foo) delete(w *Write, acting *v1alpha1.Foo, violated func(string, ...any)) {
+	former := w.Before.(*appsv1.Deployment)
+	if owner := sim.Owner(former); owner == nil || owner.UID != acting.UID {
+		violated("S1: Deployment %s was deleted for Foo %s, and belongs to %+v", former.Name, acting.Name, former.OwnerReferences)
+	}
+	if !sim.WrittenByController(former) {
+		violated("rule 8: Deployment %s was deleted, which a user made", former.Name)
+	}
+	foo := Read[*v1alpha1.Foo](w, acting.Name)
+	if foo == nil || foo.UID != acting.UID || foo.Generation != acting.Generation || foo.DeletionTimestamp != nil || foo.Spec.DeploymentName == former.Name {
+		violated("rule 8: Deployment %s was deleted for Foo %s, which was read live as %v", former.Name, acting.Name, foo)
+		return
+	}
+	present := Read[*appsv1.Deployment](w, foo.Spec.DeploymentName)
+	if present == nil {
+		violated("S4: Deployment %s was deleted, and %s was not read live", former.Name, foo.Spec.DeploymentName)
+		return
+	}
+	switch owner := sim.Owner(present); {
+	case owner == nil:
+		violated("S4: Deployment %s was deleted, while nobody owns %s", former.Name, present.Name)
+	case owner.UID == foo.UID:
+		hasPods := present.Spec.Replicas == nil || *present.Spec.Replicas > 0
+		asksForNone := foo.Spec.Replicas != nil && *foo.Spec.Replicas == 0
+		if present.DeletionTimestamp != nil || !sim.RolledOut(present) || !hasPods && !asksForNone && former.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+			violated("S4: Deployment %s was deleted, while %s is not rolled out", former.Name, present.Name)
+		}
+	default:
+		// A cycle: the other Foos were read live, and one of them asks for the former Deployment.
+		if other := Read[*v1alpha1.Foo](w, owner.Name); other == nil || other.UID != owner.UID || other.Name < foo.Name {
+			violated("S4: Deployment %s was deleted, while %s belongs to Foo %s", former.Name, present.Name, owner.Name)
+		}
+		if !slices.ContainsFunc(w.Reads, func(object sim.Object) bool {
+			other, ok := object.(*v1alpha1.Foo)
+			return ok && other.Name > foo.Name && other.Spec.DeploymentName == former.Name
+		}) {
+			violated("S4: Deployment %s was deleted in no cycle", former.Name)
+		}
+	}
+}
+
+// status checks S3.
+func (j *Foo) status(before, after *v1alpha1.Foo, violated func(string, ...any)) {
+	was, is := before.Status.ObservedGeneration, after.Status.ObservedGeneration
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.FooReady)
+	h := j.Past[before.UID]
+	switch {
+	case is > before.Generation || is < was || ready == nil || ready.ObservedGeneration != is:
+		violated("S3: Foo %s of generation %d has observed %d after %d; Ready is %+v", before.Name, before.Generation, is, was, ready)
+	case before.DeletionTimestamp != nil:
+		violated("rule 2: the status of Foo %s was written while it is terminating", before.Name)
+	case ready.Status == metav1.ConditionTrue && (h.Generation != is || !h.RolledOut),
+		ready.Reason == v1alpha1.ReasonDeploymentProgressing && after.Status.Selector != "" && (h.Generation != is || !h.Conformed):
+		violated("S3: Foo %s says %s %s of generation %d, which was not applied", before.Name, ready.Status, ready.Reason, is)
+	}
+}

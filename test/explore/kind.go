@@ -1,0 +1,120 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package explore
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"example.com/sample-controller/test/sim"
+)
+
+// Kind is what a kind gives to be explored.
+type Kind struct {
+	// Build builds the controller under test.
+	Build func(ctx context.Context, env Env) Controller
+	// Resources are those in the cluster, that of the owners first.
+	Resources []sim.Resource
+	// Around are the controllers of the cluster beside the garbage collector.
+	Around []Around
+	// Judge is that of an empty cluster.
+	Judge Judge
+}
+
+// Operation is what a user does.
+type Operation struct {
+	// Story tells it.
+	Story string
+	Do    func(*sim.Store)
+}
+
+// Around is a controller of the cluster that is not under test.
+type Around struct {
+	Name, Resource string
+	// Step is one step about one object of the resource.
+	Step func(store *sim.Store, name string)
+}
+
+// Judge has the invariants of a kind, and what of the past they speak of. A Judge never changes. Its exported fields
+// are a part of the state.
+type Judge interface {
+	// Note returns the judge after a step that has changed the cluster.
+	Note(c *Cluster) Judge
+	// Write returns the judge after a request to write, and the invariants that it violates. before is the judge
+	// before the request.
+	Write(before Judge, w *Write) (Judge, []string)
+	// Rest returns what is wrong with a cluster in which nothing is left to do but to wait.
+	Rest(c *Cluster) []string
+}
+
+// Write is a request to write that the API server has answered.
+type Write struct {
+	*Cluster
+
+	Request *sim.Request
+	// Before and After are the object, nil if there is none.
+	Before, After sim.Object
+	Err           error
+	// Acting is the owner that the sync acts for, as its cache has it, and Reads are what the sync has read live. Both
+	// are nil for a request that was detached.
+	Acting sim.Object
+	Reads  []sim.Object
+}
+
+// Read returns what the sync has read of that type and name last, nil if nothing.
+func Read[T sim.Object](w *Write, name string) (last T) {
+	for _, object := range w.Reads {
+		if object, ok := object.(T); ok && object.GetName() == name {
+			last = object
+		}
+	}
+	return last
+}
+
+// Cluster is the cluster in one state.
+type Cluster struct {
+	Store *sim.Store
+
+	state     *state
+	resources []string
+}
+
+// Versions returns the objects of a resource that a cache of the process may show, or has shown to a sync in progress:
+// the cached ones, those that are not delivered yet, and the present ones.
+func (c *Cluster) Versions(resource string) []sim.Object {
+	s, i := c.state, slices.Index(c.resources, resource)
+	var all []sim.Object
+	add := func(event sim.Event) {
+		if event.Object != nil && event.Type != watch.Deleted {
+			all = append(all, event.Object)
+		}
+	}
+	for _, object := range s.process.base.caches[i].objects {
+		all = append(all, object.(sim.Object))
+	}
+	for _, e := range s.process.log {
+		if e.at == i {
+			add(e.event)
+		}
+	}
+	for _, event := range s.logs[i] {
+		add(event)
+	}
+	return append(all, c.Store.Objects(resource)...)
+}
