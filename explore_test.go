@@ -18,8 +18,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +112,14 @@ func TestExplore(t *testing.T) {
 	if maxStates > 0 {
 		budgets = append(budgets, explore.Budget{Operations: 2}, explore.Budget{Operations: 1, Deviations: 1})
 	}
+	if only := strings.Fields(os.Getenv("EXPLORE_BUDGETS")); len(only) > 0 {
+		budgets = make([]explore.Budget, len(only))
+		for i := range budgets {
+			if _, err := fmt.Sscanf(only[i], "%d+%d", &budgets[i].Operations, &budgets[i].Deviations); err != nil {
+				t.Fatalf("EXPLORE_BUDGETS: %q: %v", only[i], err)
+			}
+		}
+	}
 	const x, y, a, b = "x", "y", "a", "b"
 	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
@@ -143,6 +153,7 @@ func TestExplore(t *testing.T) {
 				kind.Build = newExplored
 				result := explore.New(t.Context(), kind).Run(explore.Scope{
 					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
+					Without: strings.Fields(os.Getenv("EXPLORE_WITHOUT")),
 				})
 				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t, %d moments, %d computed, in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, result.Moments, result.Computed, time.Since(begun).Round(time.Millisecond))
 				if !result.Closed && maxStates == 0 {
@@ -150,6 +161,9 @@ func TestExplore(t *testing.T) {
 				}
 				for _, v := range result.Violations {
 					t.Errorf("%s", v)
+				}
+				if len(result.Violations) > 0 {
+					return
 				}
 			}
 		})

@@ -44,7 +44,19 @@ type Scope struct {
 	Workers int
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
+	// Without has what does not happen, of Detached, NewLeader and HeldWatch: others find fewer faults then.
+	Without []string
 }
+
+// What a scope can be without.
+const (
+	// Detached is that a request is carried out after its process has ended, or has got an error.
+	Detached = "detached"
+	// NewLeader is that another process takes over.
+	NewLeader = "leader"
+	// HeldWatch is that time passes while a watch has events to deliver.
+	HeldWatch = "held"
+)
 
 // Result is what an exploration has found.
 type Result struct {

@@ -86,7 +86,7 @@ func (e *Explorer) steps(s *state) []step {
 		switch {
 		case isRest:
 			steps = append(steps, step{kind: pass})
-		case !slices.ContainsFunc(steps, func(s step) bool { return s.kind != store && s.kind != handle && s.kind != late }):
+		case e.may(HeldWatch) && !slices.ContainsFunc(steps, func(s step) bool { return s.kind != store && s.kind != handle && s.kind != late }):
 			// The watches are held.
 			steps = append(steps, step{kind: pass, costs: 1})
 		}
@@ -147,10 +147,15 @@ func (e *Explorer) free(s *state) []step {
 	}
 	steps = append(steps, s.cluster.steps...)
 	for i := range s.detached {
-		steps = append(steps, step{kind: late, at: i})
+		if e.may(Detached) {
+			steps = append(steps, step{kind: late, at: i})
+		}
 	}
 	return steps
 }
+
+// may reports whether the scope has that.
+func (e *Explorer) may(happen string) bool { return !slices.Contains(e.scope.Without, happen) }
 
 // deviations returns the faults.
 func (e *Explorer) deviations(s *state) []step {
@@ -184,6 +189,9 @@ func (e *Explorer) deviations(s *state) []step {
 		ages *= 3
 	}
 	for age := range ages {
+		if !e.may(NewLeader) {
+			break
+		}
 		if caches, _ := e.inherit(s, age); caches != nil {
 			steps = append(steps, step{kind: crash, at: age, costs: 1})
 		}

@@ -190,6 +190,7 @@ func parse(output string) (found finding, ok bool) {
 	if first == nil {
 		return found, false
 	}
-	found.invariant, found.steps = first[1], strings.Count(first[2], "\n")
+	// The last line has the path in numbers.
+	found.invariant, found.steps = first[1], strings.Count(first[2], "\n")-1
 	return found, true
 }

@@ -58,6 +58,7 @@ func TestParse(t *testing.T) {
     explore_test.go:2: S4: Deployment a was deleted
             user: kubectl
             sync of x
+            path: [1 2]
     explore_test.go:2: L1: at rest: something
             user: kubectl
 --- FAIL: TestExplore
