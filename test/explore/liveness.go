@@ -40,6 +40,9 @@ type quiet struct {
 	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
 	enabled []uint64
 	wrong   map[int32]string
+	// idle are the states at rest in which the process remembers nothing, or a policy is in force: what that has made
+	// of a write is remembered.
+	idle    map[int32]bool
 	classes map[action]int8
 }
 
@@ -75,16 +78,17 @@ func (e *Explorer) class(step step) int8 {
 }
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
-func (e *Explorer) judgeRest(s *state) string {
-	wrong := s.judge.kind.Rest(e.clusterIn(s))
-	if len(s.process.timers) == 0 && s.process.memory.sum != e.idle.sum {
-		wrong = append(wrong, "rule 23: a process at rest remembers something")
+func (e *Explorer) judgeRest(s *state, id int32) {
+	if wrong := s.judge.kind.Rest(e.clusterIn(s)); len(wrong) > 0 {
+		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
-	return strings.Join(wrong, "; ")
+	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
+		e.quiet.idle[id] = true
+	}
 }
 
 // live judges the quiet graph. A component that no quiet step leaves is where the cluster ends: its states at rest
-// conform to the contract, and nothing is written in it. A component in which the controller writes, and in which
+// conform to the contract, nothing is written in it, and the process forgets everything once. A component in which the controller writes, and in which
 // each class has its turn or is disabled in some state, goes on for ever.
 func (e *Explorer) live() {
 	for _, component := range e.components() {
@@ -92,8 +96,9 @@ func (e *Explorer) live() {
 		for _, id := range component {
 			inside[id] = true
 		}
-		leaves, writes, acted := false, int32(-1), uint64(0)
+		leaves, forgets, writes, acted := false, false, int32(-1), uint64(0)
 		for _, id := range component {
+			forgets = forgets || e.quiet.idle[id]
 			for _, edge := range e.quiet.out(id) {
 				if !inside[edge.to] {
 					leaves = true
@@ -107,6 +112,9 @@ func (e *Explorer) live() {
 		}
 		if writes >= 0 && e.isFair(component, acted) {
 			e.violated(e.path(writes), "L1: the controller writes for ever")
+		}
+		if !leaves && !forgets {
+			e.violated(e.path(component[0]), "rule 23: a process at rest remembers something")
 		}
 		if !leaves {
 			for _, id := range component {
