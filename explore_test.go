@@ -17,9 +17,11 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -102,24 +104,20 @@ func newExplored(ctx context.Context, env explore.Env) explore.Controller {
 	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"main.Controller.fooIndexer": "a cache, which the explorer keeps"}}
 }
 
-// TestExplore explores what becomes of one operation in each of six settled clusters: every interleaving of watches,
-// handlers, syncs, garbage collector and Deployment controller. `make explore` goes on with two operations, and with
-// one operation and one deviation, and says whether it came to the end of that scope. The race detector makes it take
-// ten times as long: then it leaves the large ones out.
-func TestExplore(t *testing.T) {
-	budgets, isSmall := []explore.Budget{{Operations: 1}}, os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != ""
-	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
-	if maxStates > 0 {
-		budgets = append(budgets, explore.Budget{Operations: 2}, explore.Budget{Operations: 1, Deviations: 1})
-	}
-	if only := strings.Fields(os.Getenv("EXPLORE_BUDGETS")); len(only) > 0 {
-		budgets = make([]explore.Budget, len(only))
-		for i := range budgets {
-			if _, err := fmt.Sscanf(only[i], "%d+%d", &budgets[i].Operations, &budgets[i].Deviations); err != nil {
-				t.Fatalf("EXPLORE_BUDGETS: %q: %v", only[i], err)
-			}
-		}
-	}
+// exploredStart is a settled cluster, with what users may do there.
+type exploredStart struct {
+	name  string
+	start []sim.Op
+	then  []explore.Operation
+	// part are the budgets of `make test`, operations+deviations, and all those of `make explore`.
+	part, all string
+}
+
+func (s exploredStart) scope(first int, budget explore.Budget) explore.Scope {
+	return explore.Scope{Start: explore.FooOperations(s.start...), Operations: s.then, First: first, Budget: budget}
+}
+
+func exploredStarts() []exploredStart {
 	const x, y, a, b = "x", "y", "a", "b"
 	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
@@ -129,43 +127,90 @@ func TestExplore(t *testing.T) {
 	deleteX, orphanX := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: orphan}
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
-	rewrite, refuse := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.Refuse, Count: 1}
-	stall := sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
-	for _, start := range []struct {
-		name      string
-		isLarge   bool
-		ops, then []sim.Op
-	}{
-		{"empty", false, nil, []sim.Op{createX, rewrite, refuse}},
-		{"x has a", true, []sim.Op{createX}, []sim.Op{scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite, refuse}},
-		{"x has a, y has b", false, []sim.Op{createX, createY}, []sim.Op{renameX, renameY, deleteX}},
-		{"x has a, y waits for it", true, []sim.Op{createX, waitingY}, []sim.Op{renameX, deleteX, orphanX, deleteA}},
-		{"x moves from a to b, which stalls", false, []sim.Op{createX, stall, renameX}, []sim.Op{imageX, {Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA}},
-		{"a is nobody's", false, []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, []sim.Op{createX, deleteA, {Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}}},
-	} {
+	adoptA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}
+	rewrite, stall := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
+	policies := []explore.Operation{
+		{Story: "a policy refuses the writes to Deployments, each time with another text", Do: func(store *sim.Store) {
+			store.RefuseWrites(sim.Deployments)
+			store.RetellRefusals()
+		}},
+		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
+	}
+	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
+		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
+	}}
+	then := func(ops ...sim.Op) []explore.Operation { return explore.FooOperations(ops...) }
+	return []exploredStart{
+		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), "1+0", "1+0 2+0 1+1"},
+		{"x has a", []sim.Op{createX}, append(then(scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), "1+0", "1+1 2+0"},
+		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA), "1+0 2+0", "1+1 2+0"},
+		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), "1+0 2+0", "1+1 2+1"},
+		{"empty", nil, append(then(createX, rewrite), policies...), "1+1 2+0", "1+2 2+1"},
+		{"a is nobody's", []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, then(createX, deleteA, adoptA), "1+1 2+0", "1+2 2+1"},
+	}
+}
+
+// TestExplore explores what becomes of operations of users in six settled clusters: every interleaving of watches,
+// handlers, syncs, garbage collector, Deployment controller and of deviations, such as faults (docs/explore.md).
+//
+//   - EXPLORE_STATES is the number of states after which each exploration ends. If it is set, the scope is that of
+//     `make explore`; if not, each exploration must come to its end.
+//   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
+//   - EXPLORE_FIRST is a part of the story of the operation that users do first.
+//   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
+//
+// Under the race detector, which takes ten times as long, there are no deviations and no large starts.
+func TestExplore(t *testing.T) {
+	t.Cleanup(func() { debug.SetGCPercent(debug.SetGCPercent(400)) })
+	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
+	for i, start := range exploredStarts() {
 		t.Run(start.name, func(t *testing.T) {
 			t.Parallel()
-			if start.isLarge && isSmall {
-				return
+			budgets := cmp.Or(os.Getenv("EXPLORE_BUDGETS"), start.part)
+			switch {
+			case os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "":
+				if budgets = "1+0"; i < 2 {
+					return
+				}
+			case maxStates > 0 && os.Getenv("EXPLORE_BUDGETS") == "":
+				budgets = start.all
 			}
-			for _, budget := range budgets {
-				kind, begun := explore.FooKind(), time.Now()
-				kind.Build = newExplored
-				result := explore.New(t.Context(), kind).Run(explore.Scope{
-					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
-					Without: strings.Fields(os.Getenv("EXPLORE_WITHOUT")),
-				})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t, %d moments, %d computed, in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, result.Moments, result.Computed, time.Since(begun).Round(time.Millisecond))
-				if !result.Closed && maxStates == 0 {
-					t.Error("the exploration did not come to an end")
-				}
-				for _, v := range result.Violations {
-					t.Errorf("%s", v)
-				}
-				if len(result.Violations) > 0 {
+			for budget := range strings.FieldsSeq(budgets) {
+				if exploreBudget(t, start, budget, maxStates); t.Failed() {
 					return
 				}
 			}
 		})
 	}
+}
+
+// exploreBudget explores from a start with each operation first, and tells the totals.
+func exploreBudget(t *testing.T, start exploredStart, text string, maxStates int) {
+	var budget explore.Budget
+	if _, err := fmt.Sscanf(text, "%d+%d", &budget.Operations, &budget.Deviations); err != nil {
+		t.Fatalf("budget %q: %v", text, err)
+	}
+	total, begun := explore.Result{Closed: true}, time.Now()
+	for i, operation := range start.then {
+		if t.Failed() || !strings.Contains(operation.Story, os.Getenv("EXPLORE_FIRST")) {
+			continue
+		}
+		scope := start.scope(i+1, budget)
+		scope.MaxStates, scope.Without = maxStates, strings.Fields(os.Getenv("EXPLORE_WITHOUT"))
+		result := newExplorer(t).Run(scope)
+		total.Add(result)
+		if !result.Closed && maxStates == 0 {
+			t.Errorf("%s: the exploration did not come to an end", operation.Story)
+		}
+		for _, v := range result.Violations {
+			t.Errorf("%s\n    func TestPath(t *testing.T) { replay(t, %q, %d, %q, %q) }", v, start.name, i+1, text, fmt.Sprint(v.Path))
+		}
+	}
+	t.Logf("%s: %s in %s", text, total, time.Since(begun).Round(time.Millisecond))
+}
+
+func newExplorer(t *testing.T) *explore.Explorer {
+	kind := explore.FooKind()
+	kind.Build = newExplored
+	return explore.New(t.Context(), kind)
 }

@@ -39,7 +39,9 @@ type Scope struct {
 	Start []Operation
 	// Operations are those that users may do.
 	Operations []Operation
-	Budget     Budget
+	// First is the number, counted from 1, of the only one that users may do first, 0 if that may be any.
+	First  int
+	Budget Budget
 	// Workers is how many syncs may be in progress at once, 0 for one.
 	Workers int
 	// MaxStates bounds the exploration, 0 for no bound.
@@ -66,6 +68,18 @@ type Result struct {
 	Violations []Violation
 	// Computed is how many steps have run code of the controller, Moments how many moments of the process there are.
 	Computed, Moments int
+}
+
+// Add adds another result.
+func (r *Result) Add(other Result) {
+	r.States, r.Transitions, r.Depth = r.States+other.States, r.Transitions+other.Transitions, max(r.Depth, other.Depth)
+	r.Closed = r.Closed && other.Closed
+	r.Moments, r.Computed = r.Moments+other.Moments, r.Computed+other.Computed
+}
+
+// String returns the figures.
+func (r Result) String() string {
+	return fmt.Sprintf("%d states, %d transitions (%d ran code of the controller), depth %d, closed %t", r.States, r.Transitions, r.Computed, r.Depth, r.Closed)
 }
 
 // Violation is a broken invariant, with the shortest path to it.
@@ -256,7 +270,7 @@ func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
 		to := next(t, i)
 		if class := e.class(step); class >= 0 {
 			enabled |= 1 << class
-			e.quiet.edges = append(e.quiet.edges, edge{to, class, step.kind == execute && t.cluster != s.cluster})
+			e.quiet.edges = append(e.quiet.edges, edge{to, class, step.kind == execute && e.isRestless(s, t, step.at)})
 		}
 	}
 	e.quiet.enabled = append(e.quiet.enabled, enabled)

@@ -123,7 +123,7 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		j.status(w.Before.(*v1alpha1.Foo), w.After.(*v1alpha1.Foo), violated)
 		return j, violations
 	case w.Request.Verb == "create":
-		d := w.After.(*appsv1.Deployment)
+		d := w.Request.Object.(*appsv1.Deployment)
 		if owner := sim.Owner(d); owner == nil || owner.UID != acting.UID || !strings.Contains(h.Names, "/"+d.Name+"/") {
 			violated("S2: Deployment %s was created for Foo %s, whose spec has named %s", d.Name, acting.Name, h.Names)
 		}
@@ -161,7 +161,7 @@ func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any
 	if owner := sim.Owner(before); owner == nil || owner.UID != acting.UID {
 		violated("S1: Deployment %s was patched for Foo %s, and belongs to %+v", before.Name, acting.Name, before.OwnerReferences)
 	}
-	if owner := sim.Owner(after); owner == nil || owner.UID != acting.UID {
+	if owner := sim.Owner(after); (owner == nil || owner.UID != acting.UID) && !w.Store.Strips() {
 		violated("S1: Deployment %s was given to %+v", before.Name, after.OwnerReferences)
 	}
 	if before.DeletionTimestamp != nil {

@@ -28,7 +28,7 @@ type edge struct {
 	to int32
 	// class numbers what acts: of a component in which the same things go on for ever each class must have had its turn.
 	class int8
-	// writes says that the step changed the cluster for the controller.
+	// writes says that the step changed the cluster for the controller, and may not go on for ever.
 	writes bool
 }
 
@@ -75,6 +75,15 @@ func (e *Explorer) class(step step) int8 {
 		e.quiet.classes[a] = number
 	}
 	return number
+}
+
+// maxFailures is after how many failures the backoff is at its maximum.
+const maxFailures = 17
+
+// isRestless reports whether a sync that goes on like this for ever is a livelock: it changes the cluster, and not only
+// the status of what a policy refuses, at the maximal backoff.
+func (e *Explorer) isRestless(s, t *state, number int) bool {
+	return t.cluster.store.Version() != s.cluster.store.Version() && !(s.cluster.store.Refuses() && s.process.run(number).failures >= maxFailures)
 }
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.

@@ -70,6 +70,8 @@ type run struct {
 	// local is the form of all that the sync has seen: caches and memory at its beginning and before each answer, and
 	// the answers.
 	local *form
+	// failures is how often the syncs of the key had failed in a row when it began.
+	failures int
 }
 
 // entry is something that happens in a process: an answer to a sync, an event that the cache of an informer receives, or
@@ -162,7 +164,7 @@ func (m *moment) proceed(p *process, before *moment, e entry, request *sim.Reque
 		return
 	}
 	t := p.memory.canon.tokens()
-	r := &run{number: e.at, key: e.key, began: before.caches, request: request}
+	r := &run{number: e.at, key: e.key, began: before.caches, request: request, failures: p.queue.NumRequeues(e.key)}
 	if i < 0 {
 		t.string(e.key.Name)
 		m.runs = append(m.runs, r)

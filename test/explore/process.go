@@ -262,8 +262,8 @@ func (c Client[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, 
 }
 
 // Create implements the typed client.
-func (c Client[T]) Create(_ context.Context, object T, _ metav1.CreateOptions) (T, error) {
-	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object})
+func (c Client[T]) Create(_ context.Context, object T, options metav1.CreateOptions) (T, error) {
+	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object, DryRun: len(options.DryRun) > 0})
 }
 
 // Patch implements the typed client.

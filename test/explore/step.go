@@ -97,6 +97,9 @@ func (e *Explorer) steps(s *state) []step {
 			costs = 0
 		}
 		for i := range e.scope.Operations {
+			if e.scope.First > 0 && s.left.Operations == e.scope.Budget.Operations && i+1 != e.scope.First {
+				continue
+			}
 			steps = append(steps, step{kind: operate, at: i, costs: costs})
 		}
 	}
@@ -164,7 +167,7 @@ func (e *Explorer) deviations(s *state) []step {
 	}
 	var steps []step
 	for _, r := range s.process.runs {
-		isRead := r.request.Verb == "get"
+		isRead := reads(r.request)
 		if s.answers[r.number] == nil {
 			for _, fault := range e.faults {
 				steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
@@ -282,6 +285,9 @@ func (e *Explorer) take(s *state, step step) *state {
 	return &t
 }
 
+// reads reports whether the request changes nothing.
+func reads(r *sim.Request) bool { return r.Verb == "get" || r.DryRun }
+
 // answer gives a sync its answer.
 func (e *Explorer) answer(s, t *state, number int, a *answer) {
 	t.answers[number] = nil
@@ -346,7 +352,7 @@ func (e *Explorer) write(t *state, r *sim.Request, of *run) *answer {
 
 // execute carries out the request of a sync. The answer to a read comes at once.
 func (e *Explorer) execute(s, t *state, of *run) {
-	if of.request.Verb != "get" {
+	if !reads(of.request) {
 		t.answers[of.number] = e.write(t, of.request, of)
 		return
 	}
@@ -357,7 +363,7 @@ func (e *Explorer) execute(s, t *state, of *run) {
 // replace ends the process, and another one takes over. The requests that were sent may still be carried out.
 func (e *Explorer) replace(s, t *state, age int) {
 	for _, r := range s.process.runs {
-		if s.answers[r.number] == nil && r.request.Verb != "get" {
+		if s.answers[r.number] == nil && !reads(r.request) {
 			t.detached = append(slices.Clone(t.detached), r.request)
 		}
 	}

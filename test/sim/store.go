@@ -90,6 +90,9 @@ type Store struct {
 	rewrites bool
 	// refused is the resource, or the subresource, whose writes a policy refuses, "" for none.
 	refused string
+	// strips says that a policy removes owner references from Deployments. retells says that the text of a refusal
+	// differs from that of the last one, which was the odd one or not.
+	strips, retells, odd bool
 
 	now    func() metav1.Time
 	logf   func(format string, args ...any)
@@ -167,7 +170,9 @@ func (s *Store) Objects(resource string) []Object {
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
 // Policies describes the policies in force.
-func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refused) }
+func (s *Store) Policies() string {
+	return fmt.Sprint(s.rewrites, s.refused, s.strips, s.retells, s.odd)
+}
 
 // of returns the table of a resource, nil if there is none.
 func (s *Store) of(resource string) *objects {
@@ -201,7 +206,11 @@ func (r *Request) path() string { return strings.TrimSuffix(r.Resource+"/"+r.Sub
 func (s *Store) Serve(r *Request) (Object, error) {
 	o := s.of(r.Resource)
 	if r.Verb != "get" && r.path() == s.refused {
-		return nil, apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
+		text := "a policy refuses it"
+		if s.odd = s.retells && !s.odd; s.odd {
+			text = "a policy refuses it again"
+		}
+		return nil, apierrors.NewForbidden(o.group, r.Name, errors.New(text))
 	}
 	switch r.Verb {
 	case "get":
@@ -272,6 +281,18 @@ func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropaga
 // RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
 // it ends that.
 func (s *Store) RefuseWrites(path string) { s.refused = path }
+
+// Refuses reports whether that policy refuses anything.
+func (s *Store) Refuses() bool { return s.refused != "" }
+
+// RetellRefusals makes the text of each refusal differ from that of the last one.
+func (s *Store) RetellRefusals() { s.retells = true }
+
+// StripOwners lets a policy remove the owner references from every Deployment that is written.
+func (s *Store) StripOwners() { s.strips = true }
+
+// Strips reports whether that policy is in force.
+func (s *Store) Strips() bool { return s.strips }
 
 // Now returns the present time.
 func (s *Store) Now() metav1.Time { return s.now() }

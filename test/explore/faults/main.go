@@ -53,13 +53,14 @@ type fault struct {
 	name, patch string
 	// what describes the fault. mend is the commit that the patch takes back, if it is one.
 	what, mend string
-	// start and budget are the scope in which the fault is found. Less than the budget is tried first.
-	start, budget string
+	// start, budget and a part of the first operation are the scope in which the fault is found. A budget without
+	// deviations is tried first.
+	start, budget, first string
 	// deviation is what has to happen inside a sync, if anything.
 	deviation string
 }
 
-var header = regexp.MustCompile(`(?m)^(Mend|Start|Budget|Deviation): (.+)$`)
+var header = regexp.MustCompile(`(?m)^(Mend|Start|Budget|First|Deviation): (.+)$`)
 
 // readFaults returns the faults of those names, or all, in the order of their names.
 func readFaults(root string, names []string) (faults []fault, err error) {
@@ -74,7 +75,7 @@ func readFaults(root string, names []string) (faults []fault, err error) {
 		f.what, _, _ = strings.Cut(text, "\n\n")
 		f.what = strings.ReplaceAll(f.what, "\n", " ")
 		for _, line := range header.FindAllStringSubmatch(text, -1) {
-			*map[string]*string{"Mend": &f.mend, "Start": &f.start, "Budget": &f.budget, "Deviation": &f.deviation}[line[1]] = line[2]
+			*map[string]*string{"Mend": &f.mend, "Start": &f.start, "Budget": &f.budget, "First": &f.first, "Deviation": &f.deviation}[line[1]] = line[2]
 		}
 		if !isPatch || f.start == "" || f.budget == "" {
 			readErr = cmp.Or(readErr, fmt.Errorf("%s: no patch, no Start or no Budget", path))
@@ -157,8 +158,8 @@ func (f *fault) explore(ctx context.Context, dir, without string) (found finding
 	}
 	name := strings.ReplaceAll(f.start, " ", "_")
 	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=60m", "-v", "-run=^TestExplore$/^"+name+"$", ".")
-	test.Dir, test.Env = dir, append(os.Environ(), "GOWORK=off", "EXPLORE_BUDGETS="+budgets, "EXPLORE_WITHOUT="+without,
-		"EXPLORE_STATES="+cmp.Or(os.Getenv("EXPLORE_STATES"), "1000000"), "GOGC=400")
+	test.Dir, test.Env = dir, append(os.Environ(), "GOWORK=off", "EXPLORE_BUDGETS="+budgets, "EXPLORE_FIRST="+f.first, "EXPLORE_WITHOUT="+without,
+		"EXPLORE_STATES="+cmp.Or(os.Getenv("EXPLORE_STATES"), "1000000"))
 	data, testErr := test.CombinedOutput()
 	text := string(data)
 	if _, isFailed := errors.AsType[*exec.ExitError](testErr); testErr != nil && !isFailed {
@@ -175,22 +176,19 @@ func (f *fault) explore(ctx context.Context, dir, without string) (found finding
 }
 
 var (
-	explored  = regexp.MustCompile(`\{Operations:(\d+) Deviations:(\d+)\}: (\d+) states, .* in (\S+)\n`)
-	violation = regexp.MustCompile(`explore_test\.go:\d+: ((?:rule \d+|[SL]\d)): .*\n((?:        .*\n)+)`)
+	violation = regexp.MustCompile(`explore_test\.go:\d+: ((?:rule \d+|[SL]\d)): .*\n((?:        .*\n)+?) +path: `)
+	explored  = regexp.MustCompile(`explore_test\.go:\d+: (\d\+\d): (\d+) states, .* in (\S+)\n`)
 )
 
-// parse returns the first violation in the output of TestExplore, and the last exploration.
+// parse returns the first violation in the output of TestExplore and the exploration that found it, or the last one.
 func parse(output string) (found finding, ok bool) {
-	if all := explored.FindAllStringSubmatch(output, -1); len(all) > 0 {
-		last := all[len(all)-1]
-		found.budget, found.states = last[1]+"+"+last[2], last[3]
-		found.took, _ = time.ParseDuration(last[4])
+	if first := violation.FindStringSubmatchIndex(output); first != nil {
+		found.invariant, found.steps = output[first[2]:first[3]], strings.Count(output[first[4]:first[5]], "\n")
+		ok, output = true, output[first[1]:]
 	}
-	first := violation.FindStringSubmatch(output)
-	if first == nil {
-		return found, false
+	for _, total := range explored.FindAllStringSubmatch(output, -1) {
+		found.budget, found.states = total[1], total[2]
+		found.took, _ = time.ParseDuration(total[3])
 	}
-	// The last line has the path in numbers.
-	found.invariant, found.steps = first[1], strings.Count(first[2], "\n")-1
-	return found, true
+	return found, ok
 }
