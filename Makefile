@@ -149,6 +149,12 @@ new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
 	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-300000}" GOGC=400 go test -count=1 -timeout 60m -run '^TestExplore$$' -v .
 
+# +drop:mutation
+.PHONY: explore-faults
+explore-faults: ## Plant faults in a copy and see that the exploration finds them (FAULTS; WITHOUT="detached leader held")
+	@source hack/lib.sh && go run ./test/explore/faults
+# +drop:end
+
 .PHONY: build
 build: ## Build bin/sample-controller
 	@source hack/lib.sh && build_static bin/sample-controller

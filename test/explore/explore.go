@@ -157,7 +157,7 @@ func (e *Explorer) initial() *state {
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
 	e.scope, e.Result, e.seen, e.nodes = scope, Result{}, map[sum]int32{}, nil
-	e.quiet = quiet{wrong: map[int32]string{}, classes: map[action]int8{}}
+	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, classes: map[action]int8{}}
 	e.process.zeal = scope.Zeal
 	e.root = e.start()
 	frontier, ids := []*state{e.root}, []int32{0}
@@ -280,9 +280,7 @@ func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
 	e.quiet.first = append(e.quiet.first, int32(len(e.quiet.edges)))
 	steps, enabled := e.steps(s), uint64(0)
 	if !slices.ContainsFunc(steps, func(step step) bool { return step.kind < pass }) && len(s.process.runs) == 0 {
-		if wrong := e.judgeRest(s); wrong != "" {
-			e.quiet.wrong[id] = wrong
-		}
+		e.judgeRest(s, id)
 	}
 	for i, step := range steps {
 		e.found = nil

@@ -40,6 +40,9 @@ type quiet struct {
 	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
 	enabled []uint64
 	wrong   map[int32]string
+	// idle are the states at rest in which the process remembers nothing, or a policy is in force: what that has made
+	// of a write is remembered.
+	idle    map[int32]bool
 	classes map[action]int8
 }
 
@@ -84,48 +87,68 @@ func (e *Explorer) isRestless(s, t *state, number int) bool {
 }
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
-func (e *Explorer) judgeRest(s *state) string {
-	wrong := s.judge.kind.Rest(e.clusterIn(s))
-	if len(s.process.timers) == 0 && s.process.memory.sum != e.idle.sum {
-		wrong = append(wrong, "rule 23: a process at rest remembers something")
+func (e *Explorer) judgeRest(s *state, id int32) {
+	if wrong := s.judge.kind.Rest(e.clusterIn(s)); len(wrong) > 0 {
+		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
-	return strings.Join(wrong, "; ")
+	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
+		e.quiet.idle[id] = true
+	}
 }
 
 // live judges the quiet graph. A component that no quiet step leaves is where the cluster ends: its states at rest
-// conform to the contract, and nothing is written in it. A component in which the controller writes, and in which
-// each class has its turn or is disabled in some state, goes on for ever.
+// conform to the contract, nothing is written in it, and the process forgets everything once. A component in which the
+// controller writes, or no time passes, and in which each class has its turn or is disabled in some state, goes on for
+// ever.
 func (e *Explorer) live() {
-	for _, component := range e.components() {
-		inside := map[int32]bool{}
-		for _, id := range component {
-			inside[id] = true
+	if time, passes := e.quiet.classes[action{kind: pass}]; passes {
+		for _, component := range e.components(time) {
+			if acted, _, _ := e.inside(component, time); acted != 0 && e.isFair(component, acted) {
+				e.violated(e.path(component[0]), "L1: the controller works for ever without a pause")
+			}
 		}
-		leaves, writes, acted := false, int32(-1), uint64(0)
+	}
+	for _, component := range e.components(-1) {
+		acted, leaves, writes := e.inside(component, -1)
+		if writes >= 0 && e.isFair(component, acted) {
+			e.violated(e.path(writes), "L1: the controller writes for ever")
+		}
+		if leaves {
+			continue
+		}
+		if !slices.ContainsFunc(component, func(id int32) bool { return e.quiet.idle[id] }) {
+			e.violated(e.path(component[0]), "rule 23: a process at rest remembers something")
+		}
 		for _, id := range component {
-			for _, edge := range e.quiet.out(id) {
-				if !inside[edge.to] {
-					leaves = true
-					continue
-				}
-				acted |= 1 << edge.class
-				if edge.writes {
+			if wrong, ok := e.quiet.wrong[id]; ok {
+				e.violated(e.path(id), "L1: at rest: "+wrong)
+				break
+			}
+		}
+	}
+}
+
+// inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
+// in which the controller writes, -1 if there is none.
+func (e *Explorer) inside(component []int32, without int8) (acted uint64, leaves bool, writes int32) {
+	states := map[int32]bool{}
+	for _, id := range component {
+		states[id] = true
+	}
+	writes = -1
+	for _, id := range component {
+		for _, edge := range e.quiet.out(id) {
+			switch {
+			case !states[edge.to]:
+				leaves = true
+			case edge.class != without:
+				if acted |= 1 << edge.class; edge.writes {
 					writes = id
 				}
 			}
 		}
-		if writes >= 0 && e.isFair(component, acted) {
-			e.violated(e.path(writes), "L1: the controller writes for ever")
-		}
-		if !leaves {
-			for _, id := range component {
-				if wrong, ok := e.quiet.wrong[id]; ok {
-					e.violated(e.path(id), "L1: at rest: "+wrong)
-					break
-				}
-			}
-		}
 	}
+	return acted, leaves, writes
 }
 
 // isFair reports whether a scheduler that lets everybody act may stay in the component.
@@ -145,8 +168,8 @@ func (q *quiet) out(id int32) []edge {
 	return q.edges[q.first[id]:q.first[id+1]]
 }
 
-// components returns the strongly connected components (Tarjan), without recursion.
-func (e *Explorer) components() (all [][]int32) {
+// components returns the strongly connected components (Tarjan), without recursion and without edges of that class.
+func (e *Explorer) components(without int8) (all [][]int32) {
 	type frame struct {
 		id   int32
 		next int
@@ -169,11 +192,13 @@ func (e *Explorer) components() (all [][]int32) {
 				on[f.id] = true
 			}
 			if f.next < len(e.quiet.out(f.id)) {
-				to := e.quiet.out(f.id)[f.next].to
+				edge := e.quiet.out(f.id)[f.next]
 				f.next++
-				if index[to] == 0 {
+				switch to := edge.to; {
+				case edge.class == without:
+				case index[to] == 0:
 					frames = append(frames, frame{id: to})
-				} else if on[to] {
+				case on[to]:
 					low[f.id] = min(low[f.id], index[to])
 				}
 				continue
