@@ -30,6 +30,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -274,6 +275,14 @@ func TestExploreIsSound(t *testing.T) {
 		expectPlanted(t, "UNSOUND: *v1alpha1.Foo x was changed in a cache", func(c *Controller, _ *planted, key cache.ObjectName) {
 			if foo, exists := c.foos.Cached(key); exists {
 				foo.Spec.Image = "changed"
+			}
+		})
+	})
+	t.Run("writes at rest", func(t *testing.T) {
+		expectPlanted(t, "L1: at rest: rule 15: a re", func(c *Controller, _ *planted, key cache.ObjectName) {
+			if d := c.deployments.Get(key.Namespace, "a"); d != nil {
+				patch := fmt.Appendf(nil, `{"metadata": {"resourceVersion": %q}}`, d.ResourceVersion)
+				_, _ = c.deployments.Client(key.Namespace).Patch(context.Background(), "a", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			}
 		})
 	})

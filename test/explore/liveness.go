@@ -17,6 +17,7 @@ limitations under the License.
 package explore
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -88,12 +89,35 @@ func (e *Explorer) isRestless(s, t *state, number int) bool {
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
 func (e *Explorer) judgeRest(s *state, id int32) {
-	if wrong := s.judge.kind.Rest(e.clusterIn(s)); len(wrong) > 0 {
+	wrong := s.judge.kind.Rest(e.clusterIn(s))
+	if s.process.memory.sum == e.idle.sum && s.cluster.store.Policies() == e.root.cluster.store.Policies() {
+		wrong = append(wrong, e.judgeWake(s)...)
+	}
+	if len(wrong) > 0 {
 		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
 	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
 		e.quiet.idle[id] = true
 	}
+}
+
+// judgeWake returns what is wrong with what happens when, at rest, all watches list again, or another process takes over:
+// nothing is to be written.
+func (e *Explorer) judgeWake(s *state) (wrong []string) {
+	relisted := s
+	for i := range e.resources {
+		relisted = e.take(relisted, step{kind: relist, at: i})
+	}
+	for why, t := range map[string]*state{"a relist": relisted, "a restart": e.take(s, step{kind: crash})} {
+		for steps := e.free(t); len(steps) > 0 && steps[0].kind != late; steps = e.free(t) {
+			if steps[0].kind == execute && !reads(t.process.run(steps[0].at).request) {
+				wrong = append(wrong, fmt.Sprintf("rule 15: %s at rest leads to the request %s", why, t.process.run(steps[0].at).request))
+				break
+			}
+			t = e.take(t, steps[0])
+		}
+	}
+	return wrong
 }
 
 // live judges the quiet graph. A component that no quiet step leaves is where the cluster ends: its states at rest
