@@ -310,6 +310,7 @@ func (p *process) restore(m *moment) {
 	p.pending = slices.Clone(m.pending)
 	p.queue.keys, p.clock.timers = m.keys, m.timers
 	p.clock.set(m.now)
+	p.buckets.Clear()
 	m.image.restore()
 }
 

@@ -37,6 +37,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
@@ -53,6 +54,8 @@ type process struct {
 	memory    *memory
 	clock     *fakeClock
 	queue     *fakeQueue
+	// buckets has the tokens of refusals. A hundred of a namespace are free, so that each step begins without any used.
+	buckets *lru.Cache
 
 	// turns has what the running worker waits for, nil for a key, keys and answers what it gets. The others wait already.
 	turns   chan *sim.Request
@@ -194,6 +197,7 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 // takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step.
 func (p *process) takeOver() {
 	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
+	p.buckets = accessible(field("backoff").Elem().FieldByName("buckets")).Interface().(*lru.Cache)
 	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
 	p.readNow = field("atStart").Interface().([]func(context.Context))[0]
 	field("atStart").SetZero()
