@@ -155,7 +155,7 @@ func exploredStarts() []exploredStart {
 		store.Do(createX)
 		store.Do(waitingY)
 	}}
-	then := func(ops ...sim.Op) []explore.Operation { return explore.FooOperations(ops...) }
+	then := explore.FooOperations
 	return []exploredStart{
 		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+0 2+0 1+1"},
 		{"x has a", []sim.Op{createX}, append(then(scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), 0, "1+0", "1+1 2+0"},
@@ -287,13 +287,11 @@ func TestExploreIsSound(t *testing.T) {
 		})
 	})
 	t.Run("path", func(t *testing.T) {
-		build := plant(func(c *Controller, _ *planted, key cache.ObjectName) {
+		fault := func(c *Controller, _ *planted, key cache.ObjectName) {
 			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
-		})
-		v := expectPlanted(t, "S5: a delete of a without preconditions", func(c *Controller, p *planted, key cache.ObjectName) {
-			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
-		})
-		if got := replay(t, build, "empty", 1, "1+0", strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.Contains(v.Test, `"empty", 1, "1+0"`) {
+		}
+		v := expectPlanted(t, "S5: a delete of a without preconditions", fault)
+		if got := replay(t, plant(fault), "empty", 1, "1+0", strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.Contains(v.Test, `"empty", 1, "1+0"`) {
 			t.Errorf("%s\nrepeats %q", v, got)
 		}
 	})

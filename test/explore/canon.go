@@ -104,12 +104,11 @@ func (t *tokens) form() *form {
 
 // exact returns the hash of all, with what is in the holes.
 func (c *canon) exact(f *form) sum {
-	text := append(c.buffer[:0], f.sum[:]...)
+	c.buffer = append(c.buffer[:0], f.sum[:]...)
 	for _, hole := range f.holes {
-		text = binary.LittleEndian.AppendUint64(text, uint64(hole.value))
+		c.buffer = binary.LittleEndian.AppendUint64(c.buffer, uint64(hole.value))
 	}
-	c.buffer = text
-	return c.hash(text)
+	return c.hash(c.buffer)
 }
 
 // share returns the one object that has the content of this one.

@@ -84,7 +84,7 @@ const maxFailures = 17
 // isRestless reports whether a sync that goes on like this for ever is a livelock: it changes the cluster, and not only
 // the status of what a policy refuses, at the maximal backoff.
 func (e *Explorer) isRestless(s, t *state, number int) bool {
-	return t.cluster.store.Version() != s.cluster.store.Version() && !(s.cluster.store.Refuses() && s.process.run(number).failures >= maxFailures)
+	return t.cluster.store.Version() != s.cluster.store.Version() && (!s.cluster.store.Refuses() || s.process.run(number).failures < maxFailures)
 }
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
