@@ -17,7 +17,9 @@ limitations under the License.
 package explore
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -43,8 +45,10 @@ type quiet struct {
 	wrong   map[int32]string
 	// idle are the states at rest in which the process remembers nothing, or a policy is in force: what that has made
 	// of a write is remembered.
-	idle    map[int32]bool
-	classes map[action]int8
+	idle map[int32]bool
+	// outcomes are those of the states at rest.
+	outcomes map[int32]outcome
+	classes  map[action]int8
 }
 
 // action is what is done, and to what.
@@ -96,8 +100,50 @@ func (e *Explorer) judgeRest(s *state, id int32) {
 	if len(wrong) > 0 {
 		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
+	e.quiet.outcomes[id] = outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
 	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
 		e.quiet.idle[id] = true
+	}
+}
+
+// outcome is what users see of a cluster at rest, and whether there was a deviation on the way.
+type outcome struct {
+	seen       string
+	operations int
+	deviates   bool
+}
+
+// outcome returns the objects as users see them: without UIDs, versions, generations, times and messages.
+func (e *Explorer) outcome(s *state) string {
+	var all []string
+	for _, resource := range e.resources {
+		for _, object := range s.cluster.store.Objects(resource) {
+			text, err := json.Marshal(object)
+			if err != nil {
+				panic(err)
+			}
+			all = append(all, unseen.ReplaceAllString(string(text), ""))
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGeneration|creationTimestamp|lastTransitionTime|message)":("([^"\\]|\\.)*"|\d+),?`)
+
+// judgeOutcomes finds an outcome of deviations that does not occur without, after the same operation.
+func (e *Explorer) judgeOutcomes(final []int32) {
+	normal := map[outcome]bool{}
+	for _, id := range final {
+		normal[e.quiet.outcomes[id]] = true
+	}
+	for _, id := range final {
+		o := e.quiet.outcomes[id]
+		if deviates := o.deviates; deviates && e.scope.Budget.Operations == 1 {
+			o.deviates = false
+			if !normal[o] && len(e.Violations) == 0 {
+				e.violated(e.path(id), "L1: without faults no outcome is\n    "+o.seen)
+			}
+		}
 	}
 }
 
@@ -132,6 +178,7 @@ func (e *Explorer) live() {
 			}
 		}
 	}
+	var final []int32
 	for _, component := range e.components(-1) {
 		acted, leaves, writes := e.inside(component, -1)
 		if writes >= 0 && e.isFair(component, acted) {
@@ -144,12 +191,16 @@ func (e *Explorer) live() {
 			e.violated(e.path(component[0]), "rule 23: a process at rest remembers something")
 		}
 		for _, id := range component {
+			if _, ok := e.quiet.outcomes[id]; ok {
+				final = append(final, id)
+			}
 			if wrong, ok := e.quiet.wrong[id]; ok {
 				e.violated(e.path(id), "L1: at rest: "+wrong)
 				break
 			}
 		}
 	}
+	e.judgeOutcomes(final)
 }
 
 // inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
