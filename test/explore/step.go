@@ -367,8 +367,13 @@ func (e *Explorer) replace(s, t *state, age int) {
 			t.detached = append(slices.Clone(t.detached), r.request)
 		}
 	}
-	var caches []*cached
-	caches, t.logs = e.inherit(s, age)
+	caches, logs := e.inherit(s, age)
+	t.logs, t.past = logs, slices.Clone(s.past)
+	for i, log := range logs {
+		// What the cache has not got of all since the start is still to come.
+		all := slices.Concat(s.past[i], s.logs[i])
+		t.past[i] = all[:len(all)-len(log)]
+	}
 	t.answers, t.judge = [maxWorkers]*answer{}, &judge{s.judge.kind, nil, nil}
 	t.process = e.process.begin(caches, s.process.now, e.fresh)
 }
