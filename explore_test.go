@@ -18,10 +18,7 @@ package main
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,16 +97,8 @@ func newExplored(ctx context.Context, env explore.Env) explore.Controller {
 	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"main.Controller.fooIndexer": "a cache, which the explorer keeps"}}
 }
 
-// TestExplore explores what becomes of one operation in each of six settled clusters: every interleaving of watches,
-// handlers, syncs, garbage collector and Deployment controller. `make explore` goes on with two operations, and with
-// one operation and one deviation, and says whether it came to the end of that scope. The race detector makes it take
-// ten times as long: then it leaves the large ones out.
+// TestExplore explores six settled clusters.
 func TestExplore(t *testing.T) {
-	budgets, isSmall := []explore.Budget{{Operations: 1}}, os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != ""
-	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
-	if maxStates > 0 {
-		budgets = append(budgets, explore.Budget{Operations: 2}, explore.Budget{Operations: 1, Deviations: 1})
-	}
 	const x, y, a, b = "x", "y", "a", "b"
 	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
@@ -121,37 +110,14 @@ func TestExplore(t *testing.T) {
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
 	rewrite, refuse := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.Refuse, Count: 1}
 	stall := sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
-	for _, start := range []struct {
-		name      string
-		isLarge   bool
-		ops, then []sim.Op
-	}{
-		{"empty", false, nil, []sim.Op{createX, rewrite, refuse}},
-		{"x has a", true, []sim.Op{createX}, []sim.Op{scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite, refuse}},
-		{"x has a, y has b", false, []sim.Op{createX, createY}, []sim.Op{renameX, renameY, deleteX}},
-		{"x has a, y waits for it", true, []sim.Op{createX, waitingY}, []sim.Op{renameX, deleteX, orphanX, deleteA}},
-		{"x moves from a to b, which stalls", false, []sim.Op{createX, stall, renameX}, []sim.Op{imageX, {Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA}},
-		{"a is nobody's", false, []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, []sim.Op{createX, deleteA, {Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}}},
-	} {
-		t.Run(start.name, func(t *testing.T) {
-			t.Parallel()
-			if start.isLarge && isSmall {
-				return
-			}
-			for _, budget := range budgets {
-				kind, begun := explore.FooKind(), time.Now()
-				kind.Build = newExplored
-				result := explore.New(t.Context(), kind).Run(explore.Scope{
-					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
-				})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, time.Since(begun).Round(time.Millisecond))
-				if !result.Closed && maxStates == 0 {
-					t.Error("the exploration did not come to an end")
-				}
-				for _, v := range result.Violations {
-					t.Errorf("%s", v)
-				}
-			}
-		})
-	}
+	ops, kind := explore.FooOperations, explore.FooKind()
+	kind.Build = newExplored
+	explore.Check(t, kind,
+		explore.Start{Name: "empty", Then: ops(createX, rewrite, refuse)},
+		explore.Start{Name: "x has a", IsLarge: true, Operations: ops(createX), Then: ops(scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite, refuse)},
+		explore.Start{Name: "x has a, y has b", Operations: ops(createX, createY), Then: ops(renameX, renameY, deleteX)},
+		explore.Start{Name: "x has a, y waits for it", IsLarge: true, Operations: ops(createX, waitingY), Then: ops(renameX, deleteX, orphanX, deleteA)},
+		explore.Start{Name: "x moves from a to b, which stalls", Operations: ops(createX, stall, renameX), Then: ops(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA)},
+		explore.Start{Name: "a is nobody's", Operations: ops(sim.Op{Verb: sim.CreateForeign, Deployment: a}), Then: ops(createX, deleteA, sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x})},
+	)
 }

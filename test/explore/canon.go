@@ -24,6 +24,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,8 +132,17 @@ func (t *tokens) object(object Object) {
 	t.append(known)
 }
 
-// any adds the exported fields of an object. Times of transitions are compared with nothing; of creations only
-// the order counts, which the UIDs have.
+// isCompared reports whether a controller compares the time in that field. Times of transitions are compared with
+// nothing; of creations only the order counts, which the UIDs have.
+func isCompared(field string) bool {
+	switch field {
+	case "v1.ObjectMeta.DeletionTimestamp", "v1.ManagedFieldsEntry.Time", "v1.ObservedSchedule.Since", "v1.JobStatus.CompletionTime", "v1.JobCondition.LastTransitionTime":
+		return true
+	}
+	return strings.HasPrefix(field, "v1.CronTabStatus.")
+}
+
+// any adds the exported fields of an object.
 func (t *tokens) any(v reflect.Value, field string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -141,7 +151,7 @@ func (t *tokens) any(v reflect.Value, field string) {
 		}
 	case reflect.Struct:
 		if at, ok := v.Interface().(metav1.Time); ok {
-			if field == "v1.ObjectMeta.DeletionTimestamp" {
+			if isCompared(field) {
 				t.time(at.Time)
 			}
 			return

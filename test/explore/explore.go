@@ -44,6 +44,8 @@ type Scope struct {
 	// Operations are those that users may do.
 	Operations []Operation
 	Budget     Budget
+	// Until is when the exploration ends, zero for never.
+	Until time.Time
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
 }
@@ -141,7 +143,7 @@ func New(ctx context.Context, kind Kind) *Explorer {
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)
 	}
-	e.process.pending = make([][]notification, len(e.resources))
+	e.process.pending = make([][]notification, len(e.process.informers))
 	e.fresh, _ = e.process.memory.read()
 	e.process.present = "1"
 	e.readNow(ctx)
@@ -152,7 +154,7 @@ func New(ctx context.Context, kind Kind) *Explorer {
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{kind: e.kind.Judge}, now: e.process.clock.Now()}
+	s := &state{logs: make([][]sim.Event, len(e.process.informers)), judge: &judge{kind: e.kind.Judge}, now: e.process.clock.Now()}
 	s.store = sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
 	for _, informer := range e.process.informers {
 		_ = informer.GetIndexer().Replace(nil, s.store.Version())
@@ -330,6 +332,9 @@ func (e *Explorer) isDue(s *state, around int, object sim.Object) bool {
 
 // expand calls next with each successor of the state.
 func (e *Explorer) expand(s *state, id int32, next func(*state, step) int32) {
+	if !e.scope.Until.IsZero() && s.now.After(e.scope.Until) {
+		return
+	}
 	steps := e.free(s)
 	if s.run == nil {
 		if len(s.process.timers) > 0 && (len(steps) == 0 || s.left.Deviations > 0 && e.isHeld(steps)) {

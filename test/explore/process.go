@@ -36,6 +36,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
@@ -64,6 +65,8 @@ type process struct {
 	// present is what a list of the owners answers, when readNow asks for one.
 	present string
 	readNow func(context.Context)
+	// buckets are those of refusals. They are full in each state.
+	buckets *lru.Cache
 }
 
 type answer struct {
@@ -98,7 +101,7 @@ func (e Env) Options(kind string) controller.Options {
 func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env, informers []app.Informer, factory interface {
 	InformerFor(example runtime.Object, new F) cache.SharedIndexInformer
 }) {
-	for i, resource := range env.process.resources {
+	for i, resource := range env.process.resources[:len(informers)] {
 		if i == len(env.process.informers) {
 			shared := cache.NewSharedIndexInformer(nil, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 			env.process.informers = append(env.process.informers, &informer{SharedIndexInformer: shared, transform: informers[i].Transform})
@@ -139,11 +142,21 @@ func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, r
 	default:
 		panic(fmt.Sprintf("unexpected request: %s %s", r.Verb, r.Resource))
 	}
-	object, err := e.process.send(r)
+	object, err := e.Send(r)
 	if object == nil {
 		return true, nil, err
 	}
 	return true, object, err
+}
+
+// Send waits until the explorer lets the request be answered.
+func (e Env) Send(r *sim.Request) (sim.Object, error) {
+	e.process.turns <- r
+	a := <-e.process.answers
+	if a.err != nil || a.object == nil {
+		return nil, a.err
+	}
+	return a.object.DeepCopyObject().(sim.Object), nil
 }
 
 // start starts a process of the controller with empty caches.
@@ -173,7 +186,9 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 // takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step.
 func (p *process) takeOver() {
 	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
-	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
+	backoff := field("backoff")
+	p.queue.limiter = backoff.Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
+	p.buckets = accessible(backoff.Elem().FieldByName("buckets")).Interface().(*lru.Cache)
 	p.readNow = field("atStart").Interface().([]func(context.Context))[0]
 	field("atStart").SetZero()
 	p.worker.Queue.TypedRateLimitingInterface = p.queue
@@ -221,21 +236,11 @@ type Client[T sim.Object] struct {
 
 func (c Client[T]) do(r *sim.Request) (none T, err error) {
 	r.Resource = c.Resource
-	if object, err := c.Env.process.send(r); object != nil || err != nil {
+	if object, err := c.Env.Send(r); object != nil || err != nil {
 		object, _ := object.(T)
 		return object, err
 	}
 	return none, nil
-}
-
-// send waits until the explorer lets the request be answered.
-func (p *process) send(r *sim.Request) (sim.Object, error) {
-	p.turns <- r
-	a := <-p.answers
-	if a.err != nil || a.object == nil {
-		return nil, a.err
-	}
-	return a.object.DeepCopyObject().(sim.Object), nil
 }
 
 // Get implements the typed client.

@@ -181,6 +181,7 @@ func (p *process) restore(s *snapshot, now time.Time) {
 	p.pending = slices.Clone(s.pending)
 	p.queue.keys, p.clock.timers = s.keys, s.timers
 	p.clock.set(now)
+	p.buckets.Clear()
 	s.image.restore()
 }
 
@@ -254,6 +255,9 @@ func (s *state) tokens(resources []string, known map[Object]*tokens) *tokens {
 		for _, object := range s.store.Objects(resource) {
 			t.object(object)
 			t.string(s.store.PodImages(object.GetUID()))
+		}
+		if i >= len(s.logs) {
+			continue
 		}
 		t.int(int64(len(s.logs[i])))
 		for _, event := range s.logs[i] {

@@ -21,11 +21,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/test/sim"
 )
+
+// writeTTL is how long a sync waits for a cache to show a write (rule 14).
+const writeTTL = 30 * time.Second
 
 var errLost = errors.New("connection lost")
 
@@ -38,6 +42,10 @@ func (e *Explorer) take(s *state, step step) *state {
 		t.logs = slices.Clone(s.logs)
 		t.logs[step.at] = s.logs[step.at][1:]
 		e.proceed(s, &t, entry{informer: step.at, event: &event})
+		if e.kind.IsCoarse {
+			after := t
+			e.proceed(&after, &t, entry{informer: step.at, handle: true})
+		}
 	case handle:
 		e.proceed(s, &t, entry{informer: step.at, handle: true})
 	case fire:
@@ -59,6 +67,9 @@ func (e *Explorer) take(s *state, step step) *state {
 		e.pass(s, &t)
 		if step.at > 0 {
 			t.left.Deviations--
+			if t.now.Sub(s.now) >= writeTTL {
+				t.judge = &judge{kind: s.judge.kind}
+			}
 		}
 	case late, drop:
 		t.detached = slices.Delete(slices.Clone(s.detached), step.at, step.at+1)
@@ -127,8 +138,9 @@ func (e *Explorer) operate(s *state, op Operation) *state {
 func (e *Explorer) change(t *state, change func(*sim.Store)) {
 	logs := slices.Clone(t.logs)
 	t.store = t.store.Clone(func() metav1.Time { return metav1.NewTime(t.now) }, func(resource string, event sim.Event) {
-		i := slices.Index(e.resources, resource)
-		logs[i] = append(slices.Clone(logs[i]), event)
+		if i := slices.Index(e.resources, resource); i < len(logs) {
+			logs[i] = append(slices.Clone(logs[i]), event)
+		}
 	})
 	change(t.store)
 	t.logs = logs
@@ -234,7 +246,10 @@ func (e *Explorer) replace(s, t *state, old []bool) {
 	}
 	t.run, t.logs = nil, slices.Clone(s.logs)
 	t.judge = &judge{kind: s.judge.kind}
-	for i := range e.resources {
+	if former, ok := t.judge.kind.(JudgeOfProcess); ok {
+		t.judge.kind = former.NewProcess()
+	}
+	for i := range p.informers {
 		p.pending[i] = nil
 		if !old[i] {
 			p.relist(i, list{s.store.Objects(e.resources[i]), s.store.Version()})
