@@ -23,6 +23,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,8 +207,17 @@ func (t *tokens) object(object sim.Object) {
 	t.add(f)
 }
 
-// any adds the exported fields of an object. Times of transitions are compared with nothing, those of creations only with
-// each other.
+// isCompared reports whether a controller compares the time in that field with now. Times of transitions are compared
+// with nothing, those of creations only with each other.
+func isCompared(field string) bool {
+	switch field {
+	case "v1.ObjectMeta.DeletionTimestamp", "v1.ManagedFieldsEntry.Time", "v1.ObservedSchedule.Since", "v1.JobStatus.CompletionTime", "v1.JobCondition.LastTransitionTime":
+		return true
+	}
+	return strings.HasPrefix(field, "v1.CronTabStatus.")
+}
+
+// any adds the exported fields of an object.
 func (t *tokens) any(v reflect.Value, field string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -216,10 +226,9 @@ func (t *tokens) any(v reflect.Value, field string) {
 		}
 	case reflect.Struct:
 		if at, ok := v.Interface().(metav1.Time); ok {
-			switch field {
-			case "v1.ObjectMeta.DeletionTimestamp":
+			if isCompared(field) {
 				t.time(at.Time)
-			case "v1.ObjectMeta.CreationTimestamp":
+			} else if field == "v1.ObjectMeta.CreationTimestamp" {
 				t.hole(isCreation, at.Unix())
 			}
 			return

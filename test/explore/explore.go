@@ -48,6 +48,8 @@ type Scope struct {
 	Arguments string
 	// Zeal is how many times more often than usual it is tried whether the exploration is sound.
 	Zeal int
+	// Until is when the exploration ends, zero for never.
+	Until time.Time
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
 	// Without has what does not happen, of Detached, NewLeader and HeldWatch: others find fewer faults then.
@@ -138,14 +140,15 @@ func New(ctx context.Context, kind Kind) *Explorer {
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)
 	}
-	e.process.pending = make([][]notification, len(e.resources))
+	e.process.pending = make([][]notification, len(e.process.informers))
 	e.fresh, _ = e.process.memory.read()
 	return e
 }
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), past: make([][]sim.Event, len(e.resources)), judge: &judge{kind: e.kind.Judge}}
+	n := len(e.process.informers)
+	s := &state{logs: make([][]sim.Event, n), past: make([][]sim.Event, n), judge: &judge{kind: e.kind.Judge}}
 	store := sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
 	store.CountApart()
 	s.cluster = e.clusterOf(store)
@@ -216,7 +219,7 @@ func (e *Explorer) start() *state {
 		e.operate(s, -1-i, op)
 		s = e.settle(s)
 	}
-	s.left, s.past = e.scope.Budget, make([][]sim.Event, len(e.resources))
+	s.left, s.past = e.scope.Budget, make([][]sim.Event, len(s.logs))
 	return s
 }
 
@@ -279,6 +282,10 @@ func (e *Explorer) settle(s *state) *state {
 func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
 	e.quiet.first = append(e.quiet.first, int32(len(e.quiet.edges)))
 	steps, enabled := e.steps(s), uint64(0)
+	if !e.scope.Until.IsZero() && s.process.now.After(e.scope.Until) {
+		e.quiet.enabled = append(e.quiet.enabled, 0)
+		return
+	}
 	if !slices.ContainsFunc(steps, func(step step) bool { return step.kind < pass }) && len(s.process.runs) == 0 {
 		e.judgeRest(s, id)
 	}

@@ -87,12 +87,13 @@ func ownName(key cache.ObjectName, r *sim.Request) string {
 
 // precondition checks the part of S5 that concerns writes which arrive late.
 func precondition(r *sim.Request) (violations []string) {
-	switch r.Verb {
-	case "delete":
+	switch {
+	case r.Resource == Items:
+	case r.Verb == "delete":
 		if p := r.Options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
 			violations = append(violations, fmt.Sprintf("S5: a delete of %s without preconditions", r.Name))
 		}
-	case "patch":
+	case r.Verb == "patch":
 		var sent metav1.PartialObjectMetadata
 		if err := json.Unmarshal(r.Patch, &sent); err != nil || sent.ResourceVersion == "" {
 			violations = append(violations, fmt.Sprintf("S5: a patch of %s without a resourceVersion: %s", r.Name, r.Patch))

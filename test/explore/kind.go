@@ -29,10 +29,12 @@ import (
 type Kind struct {
 	// Build builds the controller under test.
 	Build func(ctx context.Context, env Env) Controller
-	// Resources are those in the cluster, that of the owners first.
+	// Resources are those in the cluster, that of the owners first. The first ones have informers.
 	Resources []sim.Resource
 	// Around are the controllers of the cluster beside the garbage collector.
 	Around []Around
+	// IsCoarse says that an event and its handlers are one step, to bound the states of a kind with many informers.
+	IsCoarse bool
 	// Judge is that of an empty cluster.
 	Judge Judge
 }
@@ -62,6 +64,9 @@ type Judge interface {
 	// Rest returns what is wrong with a cluster in which nothing is left to do but to wait.
 	Rest(c *Cluster) []string
 }
+
+// JudgeOfProcess is a Judge that tells what the present process did from what former ones did.
+type JudgeOfProcess interface{ NewProcess() Judge }
 
 // Write is a request to write that the API server has answered.
 type Write struct {

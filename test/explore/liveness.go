@@ -88,7 +88,7 @@ const maxFailures = 17
 // isRestless reports whether a sync that goes on like this for ever is a livelock: it changes the cluster, and not only
 // the status of what a policy refuses, at the maximal backoff.
 func (e *Explorer) isRestless(s, t *state, number int) bool {
-	return t.cluster.store.Version() != s.cluster.store.Version() && (!s.cluster.store.Refuses() || s.process.run(number).failures < maxFailures)
+	return t.cluster.store.Version() != s.cluster.store.Version() && (s.cluster.store.Refused() == "" || s.process.run(number).failures < maxFailures)
 }
 
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
@@ -151,7 +151,7 @@ func (e *Explorer) judgeOutcomes(final []int32) {
 // nothing is to be written.
 func (e *Explorer) judgeWake(s *state) (wrong []string) {
 	relisted := s
-	for i := range e.resources {
+	for i := range s.logs {
 		relisted = e.take(relisted, step{kind: relist, at: i})
 	}
 	for why, t := range map[string]*state{"a relist": relisted, "a restart": e.take(s, step{kind: crash})} {

@@ -119,7 +119,7 @@ func (e Env) Options(kind string) controller.Options {
 func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env, informers []app.Informer, factory interface {
 	InformerFor(example runtime.Object, new F) cache.SharedIndexInformer
 }) {
-	for i, resource := range env.process.resources {
+	for i, resource := range env.process.resources[:len(informers)] {
 		if i == len(env.process.informers) {
 			shared := cache.NewSharedIndexInformer(nil, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 			env.process.informers = append(env.process.informers, &informer{SharedIndexInformer: shared, transform: informers[i].Transform})
@@ -160,7 +160,7 @@ func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, r
 	default:
 		panic(fmt.Sprintf("unexpected request: %s %s", r.Verb, r.Resource))
 	}
-	object, err := e.process.send(r)
+	object, err := e.Send(r)
 	if object == nil {
 		return true, nil, err
 	}
@@ -248,15 +248,16 @@ type Client[T sim.Object] struct {
 
 func (c Client[T]) do(r *sim.Request) (none T, err error) {
 	r.Resource = c.Resource
-	if object, err := c.Env.process.send(r); object != nil || err != nil {
+	if object, err := c.Env.Send(r); object != nil || err != nil {
 		object, _ := object.(T)
 		return object, err
 	}
 	return none, nil
 }
 
-// send waits until the explorer lets the request be answered.
-func (p *process) send(r *sim.Request) (sim.Object, error) {
+// Send waits until the explorer lets the request be answered.
+func (e Env) Send(r *sim.Request) (sim.Object, error) {
+	p := e.process
 	number := p.running
 	p.turns <- r
 	a := <-p.answers[number]

@@ -101,7 +101,9 @@ func (e *Explorer) clusterOf(store *sim.Store) *cluster {
 	for i, resource := range e.resources {
 		var objects []any
 		for _, object := range store.Objects(resource) {
-			objects = append(objects, e.process.trim(i, object))
+			if i < len(e.process.informers) {
+				objects = append(objects, e.process.trim(i, object))
+			}
 			key := cache.MetaObjectToName(object)
 			if e.tries(store, func(store *sim.Store) { store.Collect(resource, key.Name) }) {
 				c.steps = append(c.steps, step{kind: collect, resource: resource, key: key})
@@ -112,7 +114,9 @@ func (e *Explorer) clusterOf(store *sim.Store) *cluster {
 				}
 			}
 		}
-		c.lists = append(c.lists, e.process.cached(objects, store.VersionOf(resource)))
+		if i < len(e.process.informers) {
+			c.lists = append(c.lists, e.process.cached(objects, store.VersionOf(resource)))
+		}
 	}
 	return c
 }
@@ -131,7 +135,9 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	if !ok {
 		after = &changed{}
 		store := t.cluster.store.Clone(func() metav1.Time { now := metav1.NewTime(t.process.now); return now.Rfc3339Copy() }, func(resource string, ev sim.Event) {
-			after.events = append(after.events, event{slices.Index(e.resources, resource), ev})
+			if i := slices.Index(e.resources, resource); i < len(e.process.informers) {
+				after.events = append(after.events, event{i, ev})
+			}
 		})
 		store.Share(e.process.memory.canon.share)
 		object, err := do(store)
@@ -142,8 +148,8 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 		after.cluster = e.clusterOf(store)
 		t.cluster.after[c] = after
 	}
-	t.cluster = after.cluster
-	if len(after.events) > 0 {
+	isSame := t.cluster.store.Version() == after.cluster.store.Version()
+	if t.cluster = after.cluster; !isSame {
 		t.logs = slices.Clone(t.logs)
 		for _, event := range after.events {
 			t.logs[event.at] = append(slices.Clip(t.logs[event.at]), event.Event)

@@ -31,6 +31,9 @@ import (
 	"example.com/sample-controller/test/sim"
 )
 
+// writeTTL is how long a sync waits for a cache to show a write (rule 14).
+const writeTTL = 30 * time.Second
+
 // kind is the class of a step.
 type kind int8
 
@@ -188,7 +191,7 @@ func (e *Explorer) deviations(s *state) []step {
 		}
 	}
 	ages := 1
-	for range e.resources {
+	for range s.logs {
 		ages *= 3
 	}
 	for age := range ages {
@@ -205,7 +208,7 @@ func (e *Explorer) deviations(s *state) []step {
 // inherit returns the caches of a new process, and what their watches have not delivered: each is as new as can be,
 // as old as that of the former process, or as old as the exploration. It returns nil if a smaller age tells the same.
 func (e *Explorer) inherit(s *state, age int) (caches []*cached, logs [][]sim.Event) {
-	for i := range e.resources {
+	for i := range s.logs {
 		fresh := s.cluster.lists[i]
 		switch age % 3 {
 		case 0:
@@ -236,6 +239,9 @@ func (e *Explorer) take(s *state, step step) *state {
 		t.logs, t.past = slices.Clone(s.logs), slices.Clone(s.past)
 		t.logs[step.at], t.past[step.at] = s.logs[step.at][1:], append(slices.Clip(s.past[step.at]), ev)
 		t.process = e.process.next(s.process, entry{kind: store, at: step.at, event: ev})
+		if e.kind.IsCoarse {
+			t.process = e.process.next(t.process, entry{kind: handle, at: step.at})
+		}
 	case handle, fire:
 		t.process = e.process.next(s.process, entry{kind: step.kind, at: step.at})
 	case begin:
@@ -250,6 +256,9 @@ func (e *Explorer) take(s *state, step step) *state {
 		t.process = e.process.next(s.process, entry{kind: present, version: s.cluster.lists[0].version})
 	case pass:
 		e.pass(s, &t)
+		if step.costs > 0 && t.process.now.Sub(s.process.now) >= writeTTL {
+			t.judge = &judge{s.judge.kind, nil, nil}
+		}
 	case late:
 		t.detached = slices.Delete(slices.Clone(s.detached), step.at, step.at+1)
 		e.write(&t, s.detached[step.at], nil)
@@ -375,6 +384,9 @@ func (e *Explorer) replace(s, t *state, age int) {
 		t.past[i] = all[:len(all)-len(log)]
 	}
 	t.answers, t.judge = [maxWorkers]*answer{}, &judge{s.judge.kind, nil, nil}
+	if former, ok := t.judge.kind.(JudgeOfProcess); ok {
+		t.judge.kind = former.NewProcess()
+	}
 	t.process = e.process.begin(caches, s.process.now, e.fresh)
 }
 
@@ -416,7 +428,7 @@ func (e *Explorer) tell(s *state, step step) string {
 		return "FAULT: the connection is lost during " + request()
 	case crash:
 		var ages []string
-		for i, age := 0, step.at; i < len(e.resources); i, age = i+1, age/3 {
+		for i, age := 0, step.at; i < len(s.logs); i, age = i+1, age/3 {
 			ages = append(ages, e.resources[i]+" "+[]string{"new", "as before", "old"}[age%3])
 		}
 		return "FAULT: another process takes over, with caches of " + strings.Join(ages, ", ")

@@ -183,7 +183,7 @@ func (s *Store) of(resource string) *objects {
 	return s.tables[i]
 }
 
-// Request is a request to read or write one object. Verb is get, create, patch or delete.
+// Request is a request to read or write one object. Verb is get, create, patch or delete, or put for an external service.
 type Request struct {
 	Verb, Resource, Subresource, Name string
 	// DryRun is a creation that is not stored.
@@ -228,6 +228,12 @@ func (s *Store) Serve(r *Request) (Object, error) {
 			return nil, err
 		}
 		return object, nil
+	case "put":
+		// An external service creates or replaces.
+		if old := o.present[r.Name]; old != nil {
+			s.must(s.remove(o, r.Name, metav1.DeleteOptions{}))
+		}
+		return nil, s.create(o, copyOf(r.Object))
 	case "patch":
 		return s.patch(o, r)
 	case "delete":
@@ -253,15 +259,14 @@ func (s *Store) Do(op Op) {
 	}
 }
 
-// Create, Change and Delete are what users do to an object. Change and Delete do nothing if there is none, and
-// Create if there is one.
+// Create is what users do: it does nothing if there is an object of the name.
 func (s *Store) Create(resource string, object Object) {
 	if o := s.of(resource); o.present[object.GetName()] == nil {
 		s.must(s.create(o, s.admit(object)))
 	}
 }
 
-// Change is described with Create.
+// Change is what users do: it does nothing if there is no object of the name.
 func (s *Store) Change(resource, name string, change func(Object)) {
 	o := s.of(resource)
 	if object := o.present[name]; object != nil {
@@ -271,7 +276,7 @@ func (s *Store) Change(resource, name string, change func(Object)) {
 	}
 }
 
-// Delete is described with Create.
+// Delete is what users do: it does nothing if there is no object of the name.
 func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropagation) {
 	if o := s.of(resource); o.present[name] != nil {
 		s.must(s.remove(o, name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
@@ -282,8 +287,8 @@ func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropaga
 // it ends that.
 func (s *Store) RefuseWrites(path string) { s.refused = path }
 
-// Refuses reports whether that policy refuses anything.
-func (s *Store) Refuses() bool { return s.refused != "" }
+// Refused returns what RefuseWrites was called with last.
+func (s *Store) Refused() string { return s.refused }
 
 // RetellRefusals makes the text of each refusal differ from that of the last one.
 func (s *Store) RetellRefusals() { s.retells = true }
@@ -374,7 +379,7 @@ func (s *Store) create(o *objects, object Object) error {
 	}
 	object.SetNamespace(Namespace)
 	object.SetGeneration(1)
-	object.SetCreationTimestamp(s.now())
+	object.SetCreationTimestamp(s.now().Rfc3339Copy())
 	s.store(o, watch.Added, object)
 	return nil
 }
