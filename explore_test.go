@@ -17,17 +17,24 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -100,16 +107,29 @@ func newExplored(ctx context.Context, env explore.Env) explore.Controller {
 	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"main.Controller.fooIndexer": "a cache, which the explorer keeps"}}
 }
 
-// TestExplore explores what becomes of one operation in each of six settled clusters: every interleaving of watches,
-// handlers, syncs, garbage collector and Deployment controller. `make explore` goes on with two operations, and with
-// one operation and one deviation, and says whether it came to the end of that scope. The race detector makes it take
-// ten times as long: then it leaves the large ones out.
-func TestExplore(t *testing.T) {
-	budgets, isSmall := []explore.Budget{{Operations: 1}}, os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != ""
-	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
-	if maxStates > 0 {
-		budgets = append(budgets, explore.Budget{Operations: 2}, explore.Budget{Operations: 1, Deviations: 1})
+// exploredStart is a settled cluster, with what users may do there.
+type exploredStart struct {
+	name  string
+	start []sim.Op
+	then  []explore.Operation
+	// workers is how many syncs may be in progress at once, 0 for one.
+	workers int
+	// part are the budgets of `make test`, operations+deviations, and all those of `make explore`.
+	part, all string
+}
+
+func (s exploredStart) scope(t *testing.T, first int, text string) explore.Scope {
+	var budget explore.Budget
+	if _, err := fmt.Sscanf(text, "%d+%d", &budget.Operations, &budget.Deviations); err != nil {
+		t.Fatalf("budget %q: %v", text, err)
 	}
+	return explore.Scope{
+		Start: explore.FooOperations(s.start...), Operations: s.then, First: first, Budget: budget, Workers: s.workers,
+		Arguments: fmt.Sprintf("newExplored, %q, %d, %q", s.name, first, text),
+	}
+}
+
+func exploredStarts() []exploredStart {
 	const x, y, a, b = "x", "y", "a", "b"
 	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
@@ -119,39 +139,194 @@ func TestExplore(t *testing.T) {
 	deleteX, orphanX := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: orphan}
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
-	rewrite, refuse := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.Refuse, Count: 1}
-	stall := sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
-	for _, start := range []struct {
-		name      string
-		isLarge   bool
-		ops, then []sim.Op
-	}{
-		{"empty", false, nil, []sim.Op{createX, rewrite, refuse}},
-		{"x has a", true, []sim.Op{createX}, []sim.Op{scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite, refuse}},
-		{"x has a, y has b", false, []sim.Op{createX, createY}, []sim.Op{renameX, renameY, deleteX}},
-		{"x has a, y waits for it", true, []sim.Op{createX, waitingY}, []sim.Op{renameX, deleteX, orphanX, deleteA}},
-		{"x moves from a to b, which stalls", false, []sim.Op{createX, stall, renameX}, []sim.Op{imageX, {Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA}},
-		{"a is nobody's", false, []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, []sim.Op{createX, deleteA, {Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}}},
-	} {
+	adoptA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}
+	rewrite, stall := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
+	policies := []explore.Operation{
+		{Story: "a policy refuses the writes to Deployments, each time with another text", Do: func(store *sim.Store) {
+			store.RefuseWrites(sim.Deployments)
+			store.RetellRefusals()
+		}},
+		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
+	}
+	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
+		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
+	}}
+	both := explore.Operation{Story: "Foos x and y are created, and both ask for a", Do: func(store *sim.Store) {
+		store.Do(createX)
+		store.Do(waitingY)
+	}}
+	then := explore.FooOperations
+	return []exploredStart{
+		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+1"},
+		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), 0, "1+0", "1+1"},
+		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA), 0, "1+0", "1+1 2+0"},
+		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), 0, "1+1", "1+1"},
+		{"empty", nil, append(then(createX, rewrite), policies...), 0, "1+1 2+0", "1+1 2+0 2+1"},
+		{"empty, two workers", nil, then(createX), 2, "1+0", "1+1"},
+		{"empty, two workers, two Foos", nil, []explore.Operation{both}, 2, "", "1+0"},
+		{"a is nobody's", []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, then(createX, deleteA, adoptA), 0, "1+1 2+0", "1+2 2+1"},
+	}
+}
+
+// TestExplore explores what becomes of operations of users in six settled clusters: every interleaving of watches,
+// handlers, syncs, garbage collector, Deployment controller and of deviations, such as faults (docs/explore.md).
+//
+//   - EXPLORE_STATES is the number of states after which each exploration ends. If it is set, the scope is that of
+//     `make explore`; if not, each exploration must come to its end.
+//   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
+//   - EXPLORE_FIRST is a part of the story of the operation that users do first.
+//   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
+//
+// Under the race detector, which takes ten times as long, there are no deviations and no large starts.
+func TestExplore(t *testing.T) {
+	t.Cleanup(func() { debug.SetGCPercent(debug.SetGCPercent(400)) })
+	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
+	for i, start := range exploredStarts() {
 		t.Run(start.name, func(t *testing.T) {
 			t.Parallel()
-			if start.isLarge && isSmall {
-				return
-			}
-			for _, budget := range budgets {
-				kind, begun := explore.FooKind(), time.Now()
-				kind.Build = newExplored
-				result := explore.New(t.Context(), kind).Run(explore.Scope{
-					Start: explore.FooOperations(start.ops...), Operations: explore.FooOperations(start.then...), Budget: budget, MaxStates: maxStates,
-				})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t in %s", budget, result.States, result.Transitions, result.Depth, result.Closed, time.Since(begun).Round(time.Millisecond))
-				if !result.Closed && maxStates == 0 {
-					t.Error("the exploration did not come to an end")
+			budgets := cmp.Or(os.Getenv("EXPLORE_BUDGETS"), start.part)
+			switch {
+			case os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "":
+				if budgets = "1+0"; i < 2 {
+					return
 				}
-				for _, v := range result.Violations {
-					t.Errorf("%s", v)
+			case maxStates > 0 && os.Getenv("EXPLORE_BUDGETS") == "":
+				budgets = start.all
+			}
+			for budget := range strings.FieldsSeq(budgets) {
+				if exploreBudget(t, start, budget, maxStates); t.Failed() {
+					return
 				}
 			}
 		})
 	}
+}
+
+// exploreBudget explores from a start with each operation first, and tells the totals.
+func exploreBudget(t *testing.T, start exploredStart, text string, maxStates int) {
+	total, begun := explore.Result{Closed: true}, time.Now()
+	for i, operation := range start.then {
+		if t.Failed() || !strings.Contains(operation.Story, os.Getenv("EXPLORE_FIRST")) {
+			continue
+		}
+		scope := start.scope(t, i+1, text)
+		scope.MaxStates, scope.Without = maxStates, strings.Fields(os.Getenv("EXPLORE_WITHOUT"))
+		result := newExplorer(t, newExplored).Run(scope)
+		total.Add(result)
+		if !result.Closed && maxStates == 0 {
+			t.Errorf("%s: the exploration did not come to an end", operation.Story)
+		}
+		for _, v := range result.Violations {
+			t.Errorf("%s", v)
+		}
+	}
+	t.Logf("%s: %s in %s", text, total, time.Since(begun).Round(time.Millisecond))
+}
+
+func newExplorer(t *testing.T, build func(context.Context, explore.Env) explore.Controller) *explore.Explorer {
+	kind := explore.FooKind()
+	kind.Build = build
+	return explore.New(t.Context(), kind)
+}
+
+// replay takes the steps of a path that TestExplore has printed, tells them and returns what they violate.
+func replay(t *testing.T, build func(context.Context, explore.Env) explore.Controller, start string, first int, budget, path string) (violations []string) {
+	for _, s := range exploredStarts() {
+		if s.name == start {
+			var numbers []int
+			for number := range strings.FieldsSeq(path) {
+				n, err := strconv.Atoi(number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				numbers = append(numbers, n)
+			}
+			story, found := newExplorer(t, build).Replay(s.scope(t, first, budget), numbers)
+			t.Log(strings.Join(story, "\n    "))
+			violations = append(violations, found...)
+		}
+	}
+	return violations
+}
+
+// planted is what planted faults remember without telling the explorer.
+type planted struct{ count int }
+
+var plantedCount int // A package variable, which no explorer can see.
+
+// TestExploreIsSound plants what would make an exploration worthless, and a fault that is repeated by its path.
+func TestExploreIsSound(t *testing.T) {
+	closure := 0
+	for name, hidden := range map[string]func(*planted) *int{
+		"forgotten field":  func(p *planted) *int { return &p.count },
+		"package variable": func(*planted) *int { return &plantedCount },
+		"closure counter":  func(*planted) *int { return &closure },
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectPlanted(t, "UNSOUND: step", func(c *Controller, p *planted, key cache.ObjectName) {
+				if n := hidden(p); *n%2 == 1 {
+					c.Worker.Queue.AddAfter(key, time.Minute)
+				}
+				*hidden(p)++
+			})
+		})
+	}
+	t.Run("changed cache", func(t *testing.T) {
+		expectPlanted(t, "UNSOUND: *v1alpha1.Foo x was changed in a cache", func(c *Controller, _ *planted, key cache.ObjectName) {
+			if foo, exists := c.foos.Cached(key); exists {
+				foo.Spec.Image = "changed"
+			}
+		})
+	})
+	t.Run("writes at rest", func(t *testing.T) {
+		expectPlanted(t, "L1: at rest: rule 15: a re", func(c *Controller, _ *planted, key cache.ObjectName) {
+			if d := c.deployments.Get(key.Namespace, "a"); d != nil {
+				patch := fmt.Appendf(nil, `{"metadata": {"resourceVersion": %q}}`, d.ResourceVersion)
+				_, _ = c.deployments.Client(key.Namespace).Patch(context.Background(), "a", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			}
+		})
+	})
+	t.Run("path", func(t *testing.T) {
+		fault := func(c *Controller, _ *planted, key cache.ObjectName) {
+			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
+		}
+		v := expectPlanted(t, "S5: a delete of a without preconditions", fault)
+		if got := replay(t, plant(fault), "empty", 1, "1+0", strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.Contains(v.Test, `"empty", 1, "1+0"`) {
+			t.Errorf("%s\nrepeats %q", v, got)
+		}
+	})
+}
+
+// plant builds a controller that does something else before each sync.
+func plant(fault func(*Controller, *planted, cache.ObjectName)) func(context.Context, explore.Env) explore.Controller {
+	return func(ctx context.Context, env explore.Env) explore.Controller {
+		built, hidden := newExplored(ctx, env), &planted{}
+		c := built.Memory[0].(*Controller)
+		c.Worker.Handle(metav1.NamespaceAll, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+			fault(c, hidden, key)
+			return c.sync(ctx, key)
+		})
+		built.Memory = append(built.Memory, hidden)
+		built.Ignored["main.planted.count"] = "planted"
+		return built
+	}
+}
+
+// expectPlanted expects that an exploration finds a planted fault.
+func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, cache.ObjectName)) (found explore.Violation) {
+	t.Helper()
+	for _, start := range exploredStarts() {
+		if start.name == "empty" {
+			scope := start.scope(t, 1, "1+0")
+			scope.Zeal = 20
+			for _, v := range newExplorer(t, plant(fault)).Run(scope).Violations {
+				if strings.HasPrefix(v.What, want) {
+					return v
+				}
+				t.Log(v)
+			}
+		}
+	}
+	t.Errorf("nothing says %q", want)
+	return found
 }

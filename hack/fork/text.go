@@ -61,7 +61,7 @@ func parts() []part {
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
 		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
-		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation"}, mention: regexp.MustCompile(`make mutate|mutation\.md`)},
+		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation", "test/explore/faults", "test/explore/testdata"}, mention: regexp.MustCompile(`make mutate|mutation\.md|explore-faults`)},
 		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`)},
 		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_helm|write_chart`)},
 		{name: "versions", isMore: true, paths: []string{"hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},

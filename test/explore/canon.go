@@ -20,23 +20,18 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-)
 
-// Object is an object of the API.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
+	"example.com/sample-controller/test/sim"
+)
 
 // horizon is longer than every duration that a controller compares: what is older counts as the same.
 const horizon = 15 * time.Minute
@@ -47,16 +42,87 @@ const horizon = 15 * time.Minute
 type tokens struct {
 	text  []byte
 	holes []hole
-	// known has the tokens of objects, which never change.
-	known map[Object]*tokens
+	canon *canon
 }
 
+// hole is a resource version, a UID by its number, or a time in nanoseconds, at a place in the text.
 type hole struct {
-	// at is the place in the text.
-	at      int
-	version int64
-	uid     types.UID
-	time    time.Time
+	at    int32
+	kind  byte
+	value int64
+}
+
+const (
+	isVersion byte = iota
+	isUID
+	isCreation
+	isTime
+)
+
+// sum is a hash of 128 bits: with some 10 million states the chance that two different ones have the same is 10^-25.
+type sum [16]byte
+
+// form is what tokens are kept as: the hash of the text with the places of its holes, and what is in the holes.
+type form struct {
+	sum   sum
+	holes []hole
+}
+
+// canon makes forms. Those of objects and requests, which never change, are made once.
+type canon struct {
+	seeds    [2]maphash.Seed
+	known    map[sim.Object]*form
+	requests map[*sim.Request]*form
+	uids     map[types.UID]int64
+	// shared has the one object of each content.
+	shared map[sum]sim.Object
+	buffer []byte
+}
+
+func newCanon() *canon {
+	return &canon{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, known: map[sim.Object]*form{}, requests: map[*sim.Request]*form{},
+		uids: map[types.UID]int64{}, shared: map[sum]sim.Object{},
+	}
+}
+
+func (c *canon) tokens() *tokens { return &tokens{canon: c} }
+
+func (c *canon) hash(text []byte) (s sum) {
+	binary.LittleEndian.PutUint64(s[:], maphash.Bytes(c.seeds[0], text))
+	binary.LittleEndian.PutUint64(s[8:], maphash.Bytes(c.seeds[1], text))
+	return s
+}
+
+// form returns the form of the tokens.
+func (t *tokens) form() *form {
+	text := t.text
+	for _, hole := range t.holes {
+		text = binary.AppendVarint(append(text, hole.kind), int64(hole.at))
+	}
+	return &form{t.canon.hash(text), t.holes}
+}
+
+// exact returns the hash of all, with what is in the holes.
+func (c *canon) exact(f *form) sum {
+	c.buffer = append(c.buffer[:0], f.sum[:]...)
+	for _, hole := range f.holes {
+		c.buffer = binary.LittleEndian.AppendUint64(c.buffer, uint64(hole.value))
+	}
+	return c.hash(c.buffer)
+}
+
+// share returns the one object that has the content of this one.
+func (c *canon) share(object sim.Object) sim.Object {
+	t := c.tokens()
+	t.any(reflect.ValueOf(object), "")
+	f := t.form()
+	key := c.exact(f)
+	if shared, ok := c.shared[key]; ok {
+		return shared
+	}
+	c.shared[key], c.known[object] = object, f
+	return object
 }
 
 func (t *tokens) string(s string) {
@@ -74,10 +140,14 @@ func (t *tokens) bool(b bool) {
 	}
 }
 
+func (t *tokens) hole(kind byte, value int64) {
+	t.holes = append(t.holes, hole{int32(len(t.text)), kind, value})
+}
+
 // version adds a resource version, of which "" is one.
 func (t *tokens) version(version string) {
 	if v, err := strconv.ParseInt(version, 10, 64); err == nil {
-		t.holes = append(t.holes, hole{at: len(t.text), version: v})
+		t.hole(isVersion, v)
 	} else {
 		t.string(version)
 	}
@@ -88,12 +158,17 @@ func (t *tokens) uid(uid types.UID) {
 		t.bool(false)
 		return
 	}
-	t.holes = append(t.holes, hole{at: len(t.text), uid: uid})
+	number, ok := t.canon.uids[uid]
+	if !ok {
+		number = int64(len(t.canon.uids))
+		t.canon.uids[uid] = number
+	}
+	t.hole(isUID, number)
 }
 
 func (t *tokens) time(at time.Time) {
 	if t.bool(at.IsZero()); !at.IsZero() {
-		t.holes = append(t.holes, hole{at: len(t.text), time: at})
+		t.hole(isTime, at.UnixNano())
 	}
 }
 
@@ -120,19 +195,29 @@ func (t *tokens) leaf(v reflect.Value, field string) {
 	}
 }
 
-// object adds an object of the API. It never changes, so that its tokens are computed once.
-func (t *tokens) object(object Object) {
-	known, ok := t.known[object]
+// object adds an object of the API.
+func (t *tokens) object(object sim.Object) {
+	f, ok := t.canon.known[object]
 	if !ok {
-		known = &tokens{}
-		known.any(reflect.ValueOf(object), "")
-		t.known[object] = known
+		of := t.canon.tokens()
+		of.any(reflect.ValueOf(object), "")
+		f = of.form()
+		t.canon.known[object] = f
 	}
-	t.append(known)
+	t.add(f)
 }
 
-// any adds the exported fields of an object. Times of transitions are compared with nothing; of creations only
-// the order counts, which the UIDs have.
+// isCompared reports whether a controller compares the time in that field with now. Times of transitions are compared
+// with nothing, those of creations only with each other.
+func isCompared(field string) bool {
+	switch field {
+	case "v1.ObjectMeta.DeletionTimestamp", "v1.ManagedFieldsEntry.Time", "v1.ObservedSchedule.Since", "v1.JobStatus.CompletionTime", "v1.JobCondition.LastTransitionTime":
+		return true
+	}
+	return strings.HasPrefix(field, "v1.CronTabStatus.")
+}
+
+// any adds the exported fields of an object.
 func (t *tokens) any(v reflect.Value, field string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -141,8 +226,10 @@ func (t *tokens) any(v reflect.Value, field string) {
 		}
 	case reflect.Struct:
 		if at, ok := v.Interface().(metav1.Time); ok {
-			if field == "v1.ObjectMeta.DeletionTimestamp" {
+			if isCompared(field) {
 				t.time(at.Time)
+			} else if field == "v1.ObjectMeta.CreationTimestamp" {
+				t.hole(isCreation, at.Unix())
 			}
 			return
 		}
@@ -181,52 +268,52 @@ func compare[T string | int64](a, b T) int {
 
 func (t *tokens) name(name cache.ObjectName) { t.string(name.Name) }
 
-// append adds the other's tokens.
-func (t *tokens) append(other *tokens) {
-	for _, h := range other.holes {
-		h.at += len(t.text)
-		t.holes = append(t.holes, h)
+// add adds a form.
+func (t *tokens) add(f *form) {
+	t.text = append(t.text, f.sum[:]...)
+	for _, h := range f.holes {
+		t.hole(h.kind, h.value)
 	}
-	t.text = append(t.text, other.text...)
 }
 
-// hash returns the hash of the canonical form.
-func (t *tokens) hash(seed maphash.Seed, now time.Time) uint64 {
-	ranks := map[int64]int{}
+// canonical returns the hash of the canonical form.
+func (t *tokens) canonical(now time.Time) sum {
+	var versions, creations, uids [64]int64
+	ranks, numbers := [2][]int64{versions[:0], creations[:0]}, uids[:0]
 	for _, h := range t.holes {
-		if h.version != 0 {
-			ranks[h.version] = 0
+		switch h.kind {
+		case isVersion:
+			ranks[0] = append(ranks[0], h.value)
+		case isCreation:
+			ranks[1] = append(ranks[1], h.value)
 		}
 	}
-	for rank, version := range slices.Sorted(maps.Keys(ranks)) {
-		ranks[version] = rank
+	for i := range ranks {
+		slices.Sort(ranks[i])
+		ranks[i] = slices.Compact(ranks[i])
 	}
-	numbers := map[types.UID]int{}
-	var h maphash.Hash
-	h.SetSeed(seed)
-	var word [9]byte
-	from := 0
-	for _, hole := range t.holes {
-		_, _ = h.Write(t.text[from:hole.at])
-		from = hole.at
-		switch {
-		case hole.version != 0:
-			word[0] = 'v'
-			binary.LittleEndian.PutUint64(word[1:], uint64(ranks[hole.version]))
-		case hole.uid != "":
-			number, ok := numbers[hole.uid]
-			if !ok {
+	text, from := t.canon.buffer[:0], int32(0)
+	for _, h := range t.holes {
+		text = append(append(text, t.text[from:h.at]...), h.kind)
+		from = h.at
+		value := h.value
+		switch h.kind {
+		case isVersion, isCreation:
+			rank, _ := slices.BinarySearch(ranks[h.kind/isCreation], value)
+			value = int64(rank)
+		case isUID:
+			number := slices.Index(numbers, value)
+			if number < 0 {
 				number = len(numbers)
-				numbers[hole.uid] = number
+				numbers = append(numbers, value)
 			}
-			word[0] = 'u'
-			binary.LittleEndian.PutUint64(word[1:], uint64(number))
+			value = int64(number)
 		default:
-			word[0] = 't'
-			binary.LittleEndian.PutUint64(word[1:], uint64(min(max(hole.time.Sub(now), -horizon), horizon)))
+			value = int64(min(max(time.Duration(value-now.UnixNano()), -horizon), horizon))
 		}
-		_, _ = h.Write(word[:])
+		text = binary.AppendVarint(text, value)
 	}
-	_, _ = h.Write(t.text[from:])
-	return h.Sum64()
+	text = append(text, t.text[from:]...)
+	t.canon.buffer = text
+	return t.canon.hash(text)
 }

@@ -22,17 +22,13 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"example.com/sample-controller/test/sim"
 )
@@ -43,10 +39,32 @@ type Scope struct {
 	Start []Operation
 	// Operations are those that users may do.
 	Operations []Operation
-	Budget     Budget
+	// First is the number, counted from 1, of the only one that users may do first, 0 if that may be any.
+	First  int
+	Budget Budget
+	// Workers is how many syncs may be in progress at once, 0 for one.
+	Workers int
+	// Arguments are those that a function named replay needs before the path to find this scope, as Go.
+	Arguments string
+	// Zeal is how many times more often than usual it is tried whether the exploration is sound.
+	Zeal int
+	// Until is when the exploration ends, zero for never.
+	Until time.Time
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
+	// Without has what does not happen, of Detached, NewLeader and HeldWatch: others find fewer faults then.
+	Without []string
 }
+
+// What a scope can be without.
+const (
+	// Detached is that a request is carried out after its process has ended, or has got an error.
+	Detached = "detached"
+	// NewLeader is that another process takes over.
+	NewLeader = "leader"
+	// HeldWatch is that time passes while a watch has events to deliver.
+	HeldWatch = "held"
+)
 
 // Result is what an exploration has found.
 type Result struct {
@@ -54,76 +72,58 @@ type Result struct {
 	// Closed says that there is no state left to expand.
 	Closed     bool
 	Violations []Violation
+	// Computed is how many steps have run code of the controller.
+	Computed int
+}
+
+// Add adds another result.
+func (r *Result) Add(other Result) {
+	r.States, r.Transitions, r.Depth = r.States+other.States, r.Transitions+other.Transitions, max(r.Depth, other.Depth)
+	r.Closed = r.Closed && other.Closed
+	r.Computed += other.Computed
+}
+
+// String returns the figures.
+func (r Result) String() string {
+	return fmt.Sprintf("%d states, %d transitions (%d ran code of the controller), depth %d, closed %t", r.States, r.Transitions, r.Computed, r.Depth, r.Closed)
 }
 
 // Violation is a broken invariant, with the shortest path to it.
 type Violation struct {
-	What string
-	Path []string
+	What  string
+	Story []string
+	// Path has the numbers of the steps, for Replay. Test is a Go test that does it, if the scope has Arguments.
+	Path []int
+	Test string
 }
 
 // String returns the violation as a story.
 func (v Violation) String() string {
-	return v.What + "\n    " + strings.Join(v.Path, "\n    ")
-}
-
-// kind is the class of a step.
-type kind int
-
-const (
-	store   kind = iota // an event reaches a cache
-	handle              // and then its handlers
-	begin               // a sync
-	execute             // the API server carries out the request of the sync; a read is answered as well
-	deliver             // the answer to a write
-	fire                // a timer that is due
-	collect             // the garbage collector
-	act                 // a controller of the cluster that is not under test
-	present             // the read of the present version
-	late                // the API server carries out a detached request
-	drop                // or never will
-	pass                // time, up to the next timer
-	operate             // a user
-	fail                // the request fails
-	lose                // the answer, or the request, which may be carried out later
-	crash               // and another process takes over
-	relist              // a cache jumps to the present
-)
-
-// step is one transition.
-type step struct {
-	kind kind
-	// at is an informer, a timer, a request, an operation or a controller of the cluster.
-	at       int
-	key      cache.ObjectName
-	resource string
-	err      error
-	// old are the informers whose caches stay as old as they were, in a new process.
-	old []bool
+	return strings.Join(slices.Concat([]string{v.What}, v.Story, []string{v.Test}), "\n    ")
 }
 
 // node is how a state was first reached.
 type node struct {
 	parent int32
-	step   step
+	// step is the number of the step among those of the parent.
+	step uint16
 }
 
 // Explorer explores a scope.
 type Explorer struct {
 	process   *process
-	ctx       context.Context
-	readNow   func(context.Context)
 	resources []string
 	fresh     *image
 	// idle is what a process remembers that has done nothing but read the present version.
-	idle  *tokens
-	seed  maphash.Seed
-	kind  Kind
-	scope Scope
-	// acts says whether a controller of the cluster does something, by what that depends on.
-	acts map[any]bool
+	idle                *form
+	kind                Kind
+	faults, writeFaults []*answer
+	lost                *answer
+	scope               Scope
+	clusters            map[sum]*cluster
+	scratch             tokens
 
-	seen  map[uint64]int32
+	seen  map[sum]int32
 	nodes []node
 	quiet quiet
 	Result
@@ -134,108 +134,136 @@ type Explorer struct {
 
 // New returns an Explorer of the kind.
 func New(ctx context.Context, kind Kind) *Explorer {
-	e := &Explorer{ctx: ctx, seed: maphash.MakeSeed(), kind: kind, acts: map[any]bool{}}
-	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e.process = start(ctx, kind, begun)
-	e.readNow = e.process.readNow
+	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, lost: &answer{err: errors.New("connection lost")}}
+	e.faults, e.writeFaults = faults()
+	e.process = start(ctx, kind, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)
 	}
-	e.process.pending = make([][]notification, len(e.resources))
+	e.process.pending = make([][]notification, len(e.process.informers))
 	e.fresh, _ = e.process.memory.read()
-	e.process.present = "1"
-	e.readNow(ctx)
-	_, e.idle = e.process.memory.read()
-	e.fresh.restore()
 	return e
 }
 
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
-	s := &state{logs: make([][]sim.Event, len(e.resources)), judge: &judge{kind: e.kind.Judge}, now: e.process.clock.Now()}
-	s.store = sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
-	for _, informer := range e.process.informers {
-		_ = informer.GetIndexer().Replace(nil, s.store.Version())
-	}
-	s.process = e.process.save(false)
+	n := len(e.process.informers)
+	s := &state{logs: make([][]sim.Event, n), past: make([][]sim.Event, n), judge: &judge{kind: e.kind.Judge}}
+	store := sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
+	store.CountApart()
+	s.cluster = e.clusterOf(store)
+	s.process = e.process.begin(s.cluster.lists, e.process.clock.Now(), e.fresh)
+	e.idle = e.take(s, step{kind: present}).process.memory
 	return s
 }
 
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
-	e.scope, e.Result, e.seen, e.nodes = scope, Result{Closed: true}, map[uint64]int32{}, nil
-	e.quiet = quiet{wrong: map[int32]string{}, classes: map[action]int8{}}
-	s := e.settle(e.initial(), nil)
-	for _, op := range scope.Start {
-		s = e.settle(s, &op)
-	}
-	s.left = scope.Budget
-	frontier := []*state{s}
-	e.root = s
-	first, _ := e.add(s, -1, step{})
-	ids := []int32{first}
-	for len(frontier) > 0 && len(e.Violations) == 0 {
+	e.scope, e.Result, e.seen, e.nodes = scope, Result{}, map[sum]int32{}, nil
+	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, outcomes: map[int32]outcome{}, classes: map[action]int8{}}
+	e.process.zeal = scope.Zeal
+	e.root = e.start()
+	frontier, ids := []*state{e.root}, []int32{0}
+	e.add(e.root, -1, 0)
+	for len(frontier) > 0 && len(e.Violations) == 0 && len(e.process.unsound) == 0 {
 		var next []*state
 		var nextIDs []int32
 		for i, s := range frontier {
 			frontier[i] = nil
-			e.expand(s, ids[i], func(t *state, step step) int32 {
+			e.expand(s, ids[i], func(t *state, step int) int32 {
 				e.Transitions++
 				id, isNew := e.add(t, ids[i], step)
-				if isNew {
+				switch {
+				case isNew:
 					next, nextIDs = append(next, t), append(nextIDs, id)
+					if e.process.isSampled(&e.process.new, sampleObjects) {
+						e.checkObjects(t)
+					}
+				case e.process.isSampled(&e.process.alike, sampleSteps):
+					e.checkAlike(e.stateOf(id), t)
 				}
 				return id
 			})
 			if e.scope.MaxStates > 0 && len(e.nodes) > e.scope.MaxStates {
-				e.Closed = false
-				return e.Result
+				return e.end(false)
 			}
 		}
 		frontier, ids = next, nextIDs
-		e.Depth++
+		if e.Depth++; e.Depth > maxDepth && len(ids) > 0 {
+			e.violated(e.path(ids[0]), fmt.Sprintf("L1: after %d steps it still goes on", maxDepth))
+		}
 	}
-	if len(e.Violations) == 0 {
+	if len(e.Violations) == 0 && len(e.process.unsound) == 0 {
 		e.live()
 	}
+	return e.end(true)
+}
+
+// maxDepth is how many steps it may take at most until nothing new happens any more.
+const maxDepth = 500
+
+// end returns the result.
+func (e *Explorer) end(closed bool) Result {
+	e.process.retryTwins()
+	for _, what := range slices.Compact(e.process.unsound) {
+		e.Violations = append(e.Violations, Violation{What: what})
+	}
+	e.Closed, e.Computed = closed, e.process.computed
 	return e.Result
 }
 
+// start returns the settled state from which the exploration begins.
+func (e *Explorer) start() *state {
+	s := e.settle(e.initial())
+	for i, op := range e.scope.Start {
+		e.operate(s, -1-i, op)
+		s = e.settle(s)
+	}
+	s.left, s.past = e.scope.Budget, make([][]sim.Event, len(s.logs))
+	return s
+}
+
 // add returns the number of a state, and whether it was not seen before.
-func (e *Explorer) add(s *state, parent int32, step step) (id int32, isNew bool) {
-	hash := s.tokens(e.resources, e.process.memory.known).hash(e.seed, s.now)
+func (e *Explorer) add(s *state, parent int32, step int) (id int32, isNew bool) {
+	hash := e.canonical(s)
 	if id, ok := e.seen[hash]; ok {
 		return id, false
 	}
 	id = int32(len(e.nodes))
 	e.seen[hash] = id
-	e.nodes = append(e.nodes, node{parent, step})
-	e.quiet.enabled = append(e.quiet.enabled, 0)
+	e.nodes = append(e.nodes, node{parent, uint16(step)})
 	e.States++
 	return id, true
 }
 
-// path tells the steps that lead to a state, and then the last ones. It repeats them.
-func (e *Explorer) path(id int32, last ...step) (path []string) {
-	steps := last
+// path returns the numbers of the steps that lead to a state.
+func (e *Explorer) path(id int32) (path []int) {
 	for ; id > 0; id = e.nodes[id].parent {
-		steps = slices.Insert(steps, 0, e.nodes[id].step)
+		path = append(path, int(e.nodes[id].step))
 	}
-	found, s := e.found, e.root
-	for _, step := range steps {
-		path = append(path, e.tell(s, step))
-		s = e.take(s, step)
-	}
-	e.found = found
+	slices.Reverse(path)
 	return path
 }
 
-// settle does an operation, and then whatever comes first until nothing happens for an hour.
-func (e *Explorer) settle(s *state, op *Operation) *state {
-	if op != nil {
-		s = e.operate(s, *op)
+// Replay takes the steps of those numbers from the start of the scope, tells them and returns what they violate.
+func (e *Explorer) Replay(scope Scope, path []int) (story, violations []string) {
+	e.scope, e.found = scope, nil
+	e.root = e.start()
+	s := e.root
+	for _, number := range path {
+		steps := e.steps(s)
+		if number >= len(steps) {
+			return append(story, fmt.Sprintf("there are only %d steps", len(steps))), e.found
+		}
+		story = append(story, e.tell(s, steps[number]))
+		s = e.take(s, steps[number])
 	}
-	for end := s.now.Add(time.Hour); ; {
+	return story, e.found
+}
+
+// settle does whatever comes first until nothing happens for an hour.
+func (e *Explorer) settle(s *state) *state {
+	for end := s.process.now.Add(time.Hour); ; {
 		steps := e.free(s)
 		if len(steps) == 0 {
 			if len(s.process.timers) == 0 || s.process.timers[0].due.After(end) {
@@ -250,166 +278,42 @@ func (e *Explorer) settle(s *state, op *Operation) *state {
 	}
 }
 
-// free returns the steps that need no budget.
-func (e *Explorer) free(s *state) []step {
-	var steps []step
-	for i := range s.logs {
-		if len(s.logs[i]) > 0 {
-			steps = append(steps, step{kind: store, at: i})
-		}
-	}
-	pending, timers, keys := s.process.pending, s.process.timers, s.process.keys
-	if s.run != nil {
-		pending, timers = s.run.now.pending, s.run.now.timers
-		if s.run.answer == nil {
-			steps = append(steps, step{kind: execute})
-		} else {
-			steps = append(steps, step{kind: deliver})
-		}
-	}
-	for i := range pending {
-		if len(pending[i]) > 0 {
-			steps = append(steps, step{kind: handle, at: i})
-		}
-	}
-	for i, timer := range timers {
-		if !timer.due.After(s.now) {
-			steps = append(steps, step{kind: fire, at: i})
-		}
-	}
-	if s.run == nil {
-		for _, key := range keys {
-			steps = append(steps, step{kind: begin, key: key})
-		}
-		if !s.process.present {
-			steps = append(steps, step{kind: present})
-		}
-	}
-	for i := range s.detached {
-		steps = append(steps, step{kind: late, at: i}, step{kind: drop, at: i})
-	}
-	for _, resource := range e.resources {
-		for _, object := range s.store.Objects(resource) {
-			if store := e.copyOf(s); store.Collect(resource, object.GetName()) {
-				steps = append(steps, step{kind: collect, resource: resource, key: cache.MetaObjectToName(object)})
-			}
-			for i, around := range e.kind.Around {
-				if resource == around.Resource && e.isDue(s, i, object) {
-					steps = append(steps, step{kind: act, at: i, key: cache.MetaObjectToName(object)})
-				}
-			}
-		}
-	}
-	return steps
-}
-
-// copyOf returns a copy of the store, to try something.
-func (e *Explorer) copyOf(s *state) *sim.Store {
-	return s.store.Clone(func() metav1.Time { return metav1.NewTime(s.now) }, func(string, sim.Event) {})
-}
-
-// isDue reports whether a controller of the cluster has something to do about the object.
-func (e *Explorer) isDue(s *state, around int, object sim.Object) bool {
-	try := func() bool {
-		store := e.copyOf(s)
-		e.kind.Around[around].Step(store, object.GetName())
-		return store.Version() != s.store.Version()
-	}
-	needs := e.kind.Around[around].Needs
-	if needs == nil {
-		return try()
-	}
-	key := [2]any{around, needs(s.store, object)}
-	does, known := e.acts[key]
-	if !known {
-		does = try()
-		e.acts[key] = does
-	}
-	return does
-}
-
 // expand calls next with each successor of the state.
-func (e *Explorer) expand(s *state, id int32, next func(*state, step) int32) {
-	steps := e.free(s)
-	if s.run == nil {
-		if len(s.process.timers) > 0 && (len(steps) == 0 || s.left.Deviations > 0 && e.isHeld(steps)) {
-			steps = append(steps, step{kind: pass, at: len(steps)})
-		}
+func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
+	e.quiet.first = append(e.quiet.first, int32(len(e.quiet.edges)))
+	steps, enabled := e.steps(s), uint64(0)
+	if !e.scope.Until.IsZero() && s.process.now.After(e.scope.Until) {
+		e.quiet.enabled = append(e.quiet.enabled, 0)
+		return
 	}
-	if s.run == nil && !slices.ContainsFunc(steps, func(s step) bool { return s.kind != pass }) {
-		if wrong := e.judgeRest(s); wrong != "" {
-			e.quiet.wrong[id] = wrong
-		}
+	if !slices.ContainsFunc(steps, func(step step) bool { return step.kind < pass }) && len(s.process.runs) == 0 {
+		e.judgeRest(s, id)
 	}
-	if rest := len(steps) == 0 || len(steps) == 1 && steps[0].kind == pass; s.left.Operations > 0 && (rest || s.left.Deviations > 0) {
-		for i := range e.scope.Operations {
-			steps = append(steps, step{kind: operate, at: i, old: []bool{rest}})
-		}
-	}
-	if s.left.Deviations > 0 {
-		steps = append(steps, e.faults(s)...)
-	}
-	for _, step := range steps {
+	for i, step := range steps {
 		e.found = nil
 		t := e.take(s, step)
 		if t == nil {
 			continue
 		}
 		if found := e.found; len(found) > 0 {
-			path := e.path(id, step)
-			for _, what := range found {
-				e.Violations = append(e.Violations, Violation{what, path})
-			}
+			e.violated(append(e.path(id), i), found...)
 			return
 		}
-		to := next(t, step)
+		to := next(t, i)
 		if class := e.class(step); class >= 0 {
-			e.quiet.enabled[id] |= 1 << class
-			e.quiet.edges = append(e.quiet.edges, edge{id, to, class, step.kind == execute && t.store.Version() != s.store.Version()})
+			enabled |= 1 << class
+			e.quiet.edges = append(e.quiet.edges, edge{to, class, step.kind == execute && e.isRestless(s, t, step.at)})
 		}
 	}
+	e.quiet.enabled = append(e.quiet.enabled, enabled)
 }
 
-// isHeld reports whether nothing but deliveries could happen.
-func (e *Explorer) isHeld(steps []step) bool {
-	return !slices.ContainsFunc(steps, func(s step) bool { return s.kind != store && s.kind != handle })
-}
-
-// faults returns the steps that are deviations.
-func (e *Explorer) faults(s *state) []step {
-	var steps []step
-	if r := s.run; r != nil && r.answer == nil {
-		resource := schema.GroupResource{Resource: r.request.Resource}
-		for _, err := range []error{
-			apierrors.NewConflict(resource, r.request.Name, fmt.Errorf("a fault")), apierrors.NewInvalid(schema.GroupKind{}, r.request.Name, nil),
-			apierrors.NewTooManyRequests("a fault", 1), apierrors.NewInternalError(fmt.Errorf("a fault")),
-		} {
-			if r.request.Verb != "get" || !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-				steps = append(steps, step{kind: fail, err: err})
-			}
-		}
+// violated records violations at the end of a path.
+func (e *Explorer) violated(path []int, found ...string) {
+	story, _ := e.Replay(e.scope, path)
+	numbers := strings.Trim(fmt.Sprint(path), "[]")
+	for _, what := range found {
+		test := fmt.Sprintf("func TestPath(t *testing.T) { replay(t, %s, %q) }", e.scope.Arguments, numbers)
+		e.Violations = append(e.Violations, Violation{what, story, path, test})
 	}
-	if s.run != nil && s.run.request.Verb != "get" {
-		steps = append(steps, step{kind: lose})
-	}
-	for i := range s.logs {
-		if len(s.logs[i]) > 1 {
-			steps = append(steps, step{kind: relist, at: i})
-		}
-	}
-	olds := [][]bool{nil}
-	for i := range s.logs {
-		if len(s.logs[i]) > 0 {
-			for _, old := range slices.Clone(olds) {
-				old = slices.Clone(old)
-				old = append(old, make([]bool, len(s.logs)-len(old))...)
-				old[i] = true
-				olds = append(olds, old)
-			}
-		}
-	}
-	for _, old := range olds {
-		steps = append(steps, step{kind: crash, old: append(old, make([]bool, len(s.logs)-len(old))...)})
-	}
-	return steps
 }

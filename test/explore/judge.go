@@ -38,14 +38,21 @@ type judge struct {
 	// own are the versions that the API server has answered to this process, by owner, resource and name. What was
 	// written for one owner another one learns from the cache.
 	own map[string]int64
+	// encoded is its form, nil before it was needed.
+	encoded *form
 }
 
-func (j *judge) encode(t *tokens) {
-	for _, name := range slices.Sorted(maps.Keys(j.own)) {
-		t.string(name)
-		t.version(strconv.FormatInt(j.own[name], 10))
+func (j *judge) encode(c *canon) *form {
+	if j.encoded == nil {
+		t := c.tokens()
+		for _, name := range slices.Sorted(maps.Keys(j.own)) {
+			t.string(name)
+			t.version(strconv.FormatInt(j.own[name], 10))
+		}
+		t.any(reflect.ValueOf(j.kind), "")
+		j.encoded = t.form()
 	}
-	t.any(reflect.ValueOf(j.kind), "")
+	return j.encoded
 }
 
 // refused judges a write that the API server has refused because the object is another one than the cache had: the
@@ -63,7 +70,7 @@ func (j *judge) answered(key cache.ObjectName, r *sim.Request, a answer) *judge 
 	if a.err != nil || r.Verb == "get" || r.DryRun {
 		return j
 	}
-	next := &judge{j.kind, maps.Clone(j.own)}
+	next := &judge{j.kind, maps.Clone(j.own), nil}
 	if next.own == nil {
 		next.own = map[string]int64{}
 	}
@@ -80,12 +87,13 @@ func ownName(key cache.ObjectName, r *sim.Request) string {
 
 // precondition checks the part of S5 that concerns writes which arrive late.
 func precondition(r *sim.Request) (violations []string) {
-	switch r.Verb {
-	case "delete":
+	switch {
+	case r.Resource == Items:
+	case r.Verb == "delete":
 		if p := r.Options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
 			violations = append(violations, fmt.Sprintf("S5: a delete of %s without preconditions", r.Name))
 		}
-	case "patch":
+	case r.Verb == "patch":
 		var sent metav1.PartialObjectMetadata
 		if err := json.Unmarshal(r.Patch, &sent); err != nil || sent.ResourceVersion == "" {
 			violations = append(violations, fmt.Sprintf("S5: a patch of %s without a resourceVersion: %s", r.Name, r.Patch))

@@ -29,10 +29,12 @@ import (
 type Kind struct {
 	// Build builds the controller under test.
 	Build func(ctx context.Context, env Env) Controller
-	// Resources are those in the cluster, that of the owners first.
+	// Resources are those in the cluster, that of the owners first. The first ones have informers.
 	Resources []sim.Resource
 	// Around are the controllers of the cluster beside the garbage collector.
 	Around []Around
+	// IsCoarse says that an event and its handlers are one step, to bound the states of a kind with many informers.
+	IsCoarse bool
 	// Judge is that of an empty cluster.
 	Judge Judge
 }
@@ -49,8 +51,6 @@ type Around struct {
 	Name, Resource string
 	// Step is one step about one object of the resource.
 	Step func(store *sim.Store, name string)
-	// Needs returns all that the step depends on, if that is little: then it is not tried again.
-	Needs func(store *sim.Store, object sim.Object) any
 }
 
 // Judge has the invariants of a kind, and what of the past they speak of. A Judge never changes. Its exported fields
@@ -64,6 +64,9 @@ type Judge interface {
 	// Rest returns what is wrong with a cluster in which nothing is left to do but to wait.
 	Rest(c *Cluster) []string
 }
+
+// JudgeOfProcess is a Judge that tells what the present process did from what former ones did.
+type JudgeOfProcess interface{ NewProcess() Judge }
 
 // Write is a request to write that the API server has answered.
 type Write struct {
@@ -97,25 +100,26 @@ type Cluster struct {
 	resources []string
 }
 
-// Versions returns the objects of a resource that a cache of the process may show: the cached ones, those that are
-// not delivered yet, and the present ones.
+// Versions returns the objects of a resource that a cache of the process may show, or has shown to a sync in progress:
+// the cached ones, those that are not delivered yet, and the present ones.
 func (c *Cluster) Versions(resource string) []sim.Object {
 	s, i := c.state, slices.Index(c.resources, resource)
 	var all []sim.Object
-	for _, object := range s.process.caches[i].objects {
-		all = append(all, object.(sim.Object))
-	}
-	for _, event := range s.logs[i] {
-		if event.Type != watch.Deleted {
+	add := func(event sim.Event) {
+		if event.Object != nil && event.Type != watch.Deleted {
 			all = append(all, event.Object)
 		}
 	}
-	if s.run != nil {
-		for _, e := range s.run.log {
-			if e.event != nil && e.informer == i && e.event.Type != watch.Deleted {
-				all = append(all, e.event.Object)
-			}
+	for _, object := range s.process.base.caches[i].objects {
+		all = append(all, object.(sim.Object))
+	}
+	for _, e := range s.process.log {
+		if e.at == i {
+			add(e.event)
 		}
+	}
+	for _, event := range s.logs[i] {
+		add(event)
 	}
 	return append(all, c.Store.Objects(resource)...)
 }

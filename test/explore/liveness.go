@@ -17,6 +17,9 @@ limitations under the License.
 package explore
 
 import (
+	"encoding/json"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,20 +28,27 @@ import (
 
 // edge is a quiet step: no user, no fault.
 type edge struct {
-	from, to int32
+	to int32
 	// class numbers what acts: of a component in which the same things go on for ever each class must have had its turn.
 	class int8
-	// writes says that the step changed the cluster for the controller.
+	// writes says that the step changed the cluster for the controller, and may not go on for ever.
 	writes bool
 }
 
 // quiet is the graph of the quiet steps, and what is wrong with the states at rest.
 type quiet struct {
 	edges []edge
+	// first is the number of the first edge of each state.
+	first []int32
 	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
 	enabled []uint64
 	wrong   map[int32]string
-	classes map[action]int8
+	// idle are the states at rest in which the process remembers nothing, or a policy is in force: what that has made
+	// of a write is remembered.
+	idle map[int32]bool
+	// outcomes are those of the states at rest.
+	outcomes map[int32]outcome
+	classes  map[action]int8
 }
 
 // action is what is done, and to what.
@@ -53,11 +63,13 @@ type action struct {
 func (e *Explorer) class(step step) int8 {
 	a := action{kind: step.kind}
 	switch {
-	case step.kind > pass || step.kind == pass && step.at > 0 || step.kind == late || step.kind == drop:
+	case step.kind > pass || step.costs > 0:
 		return -1
 	case step.kind == store || step.kind == handle:
 		a.at = step.at
-	case step.kind == begin || step.kind == collect || step.kind == act:
+	case step.kind == begin:
+		a.key = step.key
+	case step.kind == collect || step.kind == act:
 		a.at, a.resource, a.key = step.at, step.resource, step.key
 	}
 	number, ok := e.quiet.classes[a]
@@ -70,57 +82,148 @@ func (e *Explorer) class(step step) int8 {
 	return number
 }
 
+// maxFailures is after how many failures the backoff is at its maximum.
+const maxFailures = 17
+
+// isRestless reports whether a sync that goes on like this for ever is a livelock: it changes the cluster, and not only
+// the status of what a policy refuses, at the maximal backoff.
+func (e *Explorer) isRestless(s, t *state, number int) bool {
+	return t.cluster.store.Version() != s.cluster.store.Version() && (s.cluster.store.Refused() == "" || s.process.run(number).failures < maxFailures)
+}
+
 // judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
-func (e *Explorer) judgeRest(s *state) string {
-	wrong := s.judge.kind.Rest(e.cluster(s))
-	if len(s.process.timers) == 0 && !slices.Equal(s.process.memory.text, e.idle.text) {
-		wrong = append(wrong, "rule 23: a process at rest remembers something")
+func (e *Explorer) judgeRest(s *state, id int32) {
+	wrong := s.judge.kind.Rest(e.clusterIn(s))
+	if s.process.memory.sum == e.idle.sum && s.cluster.store.Policies() == e.root.cluster.store.Policies() {
+		wrong = append(wrong, e.judgeWake(s)...)
 	}
-	return strings.Join(wrong, "; ")
+	if len(wrong) > 0 {
+		e.quiet.wrong[id] = strings.Join(wrong, "; ")
+	}
+	e.quiet.outcomes[id] = outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
+	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
+		e.quiet.idle[id] = true
+	}
+}
+
+// outcome is what users see of a cluster at rest, and whether there was a deviation on the way.
+type outcome struct {
+	seen       string
+	operations int
+	deviates   bool
+}
+
+// outcome returns the objects as users see them: without UIDs, versions, generations, times and messages.
+func (e *Explorer) outcome(s *state) string {
+	var all []string
+	for _, resource := range e.resources {
+		for _, object := range s.cluster.store.Objects(resource) {
+			text, err := json.Marshal(object)
+			if err != nil {
+				panic(err)
+			}
+			all = append(all, unseen.ReplaceAllString(string(text), ""))
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGeneration|creationTimestamp|lastTransitionTime|message)":("([^"\\]|\\.)*"|\d+),?`)
+
+// judgeOutcomes finds an outcome of deviations that does not occur without, after the same operation.
+func (e *Explorer) judgeOutcomes(final []int32) {
+	normal := map[outcome]bool{}
+	for _, id := range final {
+		normal[e.quiet.outcomes[id]] = true
+	}
+	for _, id := range final {
+		o := e.quiet.outcomes[id]
+		if deviates := o.deviates; deviates && e.scope.Budget.Operations == 1 {
+			o.deviates = false
+			if !normal[o] && len(e.Violations) == 0 {
+				e.violated(e.path(id), "L1: without faults no outcome is\n    "+o.seen)
+			}
+		}
+	}
+}
+
+// judgeWake returns what is wrong with what happens when, at rest, all watches list again, or another process takes over:
+// nothing is to be written.
+func (e *Explorer) judgeWake(s *state) (wrong []string) {
+	relisted := s
+	for i := range s.logs {
+		relisted = e.take(relisted, step{kind: relist, at: i})
+	}
+	for why, t := range map[string]*state{"a relist": relisted, "a restart": e.take(s, step{kind: crash})} {
+		for steps := e.free(t); len(steps) > 0 && steps[0].kind != late; steps = e.free(t) {
+			if steps[0].kind == execute && !reads(t.process.run(steps[0].at).request) {
+				wrong = append(wrong, fmt.Sprintf("rule 15: %s at rest leads to the request %s", why, t.process.run(steps[0].at).request))
+				break
+			}
+			t = e.take(t, steps[0])
+		}
+	}
+	return wrong
 }
 
 // live judges the quiet graph. A component that no quiet step leaves is where the cluster ends: its states at rest
-// conform to the contract, and nothing is written in it. A component in which the controller writes, and in which
-// each class has its turn or is disabled in some state, goes on for ever.
+// conform to the contract, nothing is written in it, and the process forgets everything once. A component in which the
+// controller writes, or no time passes, and in which each class has its turn or is disabled in some state, goes on for
+// ever.
 func (e *Explorer) live() {
-	out := make([][]edge, len(e.nodes))
-	for _, edge := range e.quiet.edges {
-		out[edge.from] = append(out[edge.from], edge)
-	}
-	for _, component := range components(out) {
-		inside := map[int32]bool{}
-		for _, id := range component {
-			inside[id] = true
+	if time, passes := e.quiet.classes[action{kind: pass}]; passes {
+		for _, component := range e.components(time) {
+			if acted, _, _ := e.inside(component, time); acted != 0 && e.isFair(component, acted) {
+				e.violated(e.path(component[0]), "L1: the controller works for ever without a pause")
+			}
 		}
-		leaves, writes, acted := false, int32(-1), uint64(0)
+	}
+	var final []int32
+	for _, component := range e.components(-1) {
+		acted, leaves, writes := e.inside(component, -1)
+		if writes >= 0 && e.isFair(component, acted) {
+			e.violated(e.path(writes), "L1: the controller writes for ever")
+		}
+		if leaves {
+			continue
+		}
+		if !slices.ContainsFunc(component, func(id int32) bool { return e.quiet.idle[id] }) {
+			e.violated(e.path(component[0]), "rule 23: a process at rest remembers something")
+		}
 		for _, id := range component {
-			for _, edge := range out[id] {
-				if !inside[edge.to] {
-					leaves = true
-					continue
-				}
-				acted |= 1 << edge.class
-				if edge.writes {
+			if _, ok := e.quiet.outcomes[id]; ok {
+				final = append(final, id)
+			}
+			if wrong, ok := e.quiet.wrong[id]; ok {
+				e.violated(e.path(id), "L1: at rest: "+wrong)
+				break
+			}
+		}
+	}
+	e.judgeOutcomes(final)
+}
+
+// inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
+// in which the controller writes, -1 if there is none.
+func (e *Explorer) inside(component []int32, without int8) (acted uint64, leaves bool, writes int32) {
+	states := map[int32]bool{}
+	for _, id := range component {
+		states[id] = true
+	}
+	writes = -1
+	for _, id := range component {
+		for _, edge := range e.quiet.out(id) {
+			switch {
+			case !states[edge.to]:
+				leaves = true
+			case edge.class != without:
+				if acted |= 1 << edge.class; edge.writes {
 					writes = id
 				}
 			}
 		}
-		if writes >= 0 && e.isFair(component, acted) {
-			e.violated(writes, "L1: the controller writes for ever")
-		}
-		if !leaves {
-			for _, id := range component {
-				if wrong, ok := e.quiet.wrong[id]; ok {
-					e.violated(id, "L1: at rest: "+wrong)
-					break
-				}
-			}
-		}
 	}
-}
-
-func (e *Explorer) violated(id int32, what string) {
-	e.Violations = append(e.Violations, Violation{what, e.path(id)})
+	return acted, leaves, writes
 }
 
 // isFair reports whether a scheduler that lets everybody act may stay in the component.
@@ -132,17 +235,25 @@ func (e *Explorer) isFair(component []int32, acted uint64) bool {
 	return always&^acted == 0
 }
 
-// components returns the strongly connected components (Tarjan), without recursion.
-func components(out [][]edge) (all [][]int32) {
+// out returns the quiet steps from a state.
+func (q *quiet) out(id int32) []edge {
+	if int(id)+1 == len(q.first) {
+		return q.edges[q.first[id]:]
+	}
+	return q.edges[q.first[id]:q.first[id+1]]
+}
+
+// components returns the strongly connected components (Tarjan), without recursion and without edges of that class.
+func (e *Explorer) components(without int8) (all [][]int32) {
 	type frame struct {
 		id   int32
 		next int
 	}
-	index, low := make([]int32, len(out)), make([]int32, len(out))
-	on := make([]bool, len(out))
+	index, low := make([]int32, len(e.nodes)), make([]int32, len(e.nodes))
+	on := make([]bool, len(e.nodes))
 	var stack []int32
 	count := int32(0)
-	for root := range out {
+	for root := range e.nodes {
 		if index[root] != 0 {
 			continue
 		}
@@ -155,12 +266,14 @@ func components(out [][]edge) (all [][]int32) {
 				stack = append(stack, f.id)
 				on[f.id] = true
 			}
-			if f.next < len(out[f.id]) {
-				to := out[f.id][f.next].to
+			if f.next < len(e.quiet.out(f.id)) {
+				edge := e.quiet.out(f.id)[f.next]
 				f.next++
-				if index[to] == 0 {
+				switch to := edge.to; {
+				case edge.class == without:
+				case index[to] == 0:
 					frames = append(frames, frame{id: to})
-				} else if on[to] {
+				case on[to]:
 					low[f.id] = min(low[f.id], index[to])
 				}
 				continue

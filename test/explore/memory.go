@@ -28,6 +28,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/time/rate"
+
+	"example.com/sample-controller/test/sim"
 )
 
 // memory reads, saves and restores what a process remembers: everything that is reachable from its roots, unexported
@@ -40,7 +42,28 @@ type memory struct {
 	now     func() time.Time
 	// identities numbers what ignored fields point to.
 	identities map[any]int
-	known      map[Object]*tokens
+	fields     map[reflect.Type][]field
+	canon      *canon
+}
+
+// field is one of a struct. Its name is package.Type.field.
+type field struct {
+	name    string
+	ignored bool
+}
+
+// fieldsOf returns the fields of a struct.
+func (m *memory) fieldsOf(t reflect.Type) []field {
+	fields, ok := m.fields[t]
+	if !ok {
+		for i := range t.NumField() {
+			name := typeName(t) + "." + t.Field(i).Name
+			_, ignored := m.ignored[name]
+			fields = append(fields, field{name, ignored})
+		}
+		m.fields[t] = fields
+	}
+	return fields
 }
 
 // noMemory are the fields of pkg/controller that are no memory, with the reasons.
@@ -111,7 +134,7 @@ type place struct {
 
 // read returns a copy of the present contents, and their canonical form.
 func (m *memory) read() (*image, *tokens) {
-	w := &walk{memory: m, image: &image{}, tokens: &tokens{known: m.known}, seen: map[place]bool{}}
+	w := &walk{memory: m, image: &image{}, tokens: m.canon.tokens(), seen: map[place]bool{}}
 	for _, root := range m.roots {
 		w.value(reflect.ValueOf(root), "")
 	}
@@ -183,12 +206,11 @@ func (w *walk) value(v reflect.Value, field string) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			name := typeName(v.Type()) + "." + v.Type().Field(i).Name
-			if _, ignored := w.ignored[name]; ignored {
+		for i, f := range w.fieldsOf(v.Type()) {
+			if f.ignored {
 				w.identity(accessible(v.Field(i)))
 			} else {
-				w.value(accessible(v.Field(i)), name)
+				w.value(accessible(v.Field(i)), f.name)
 			}
 		}
 	case reflect.Pointer:
@@ -248,7 +270,7 @@ func (w *walk) pointer(v reflect.Value, field string) {
 	if w.tokens.bool(v.IsNil()); v.IsNil() {
 		return
 	}
-	if object, ok := v.Interface().(Object); ok {
+	if object, ok := v.Interface().(sim.Object); ok {
 		w.tokens.object(object)
 		return
 	}
@@ -261,7 +283,10 @@ func (w *walk) pointer(v reflect.Value, field string) {
 
 // savedMap visits a map, and restores its entries later: their number and values.
 func (w *walk) savedMap(v reflect.Value, field string) {
-	keys, values := v.MapKeys(), []reflect.Value{}
+	var keys, values []reflect.Value
+	if v.Len() > 0 {
+		keys = v.MapKeys()
+	}
 	for _, key := range keys {
 		values = append(values, v.MapIndex(key))
 	}
@@ -278,9 +303,12 @@ func (w *walk) savedMap(v reflect.Value, field string) {
 
 // entries visits the entries of a map in the order of their keys.
 func (w *walk) entries(v reflect.Value, field string) {
+	w.tokens.int(int64(v.Len()))
+	if v.Len() == 0 {
+		return
+	}
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(fmt.Sprint(a.Interface()), fmt.Sprint(b.Interface())) })
-	w.tokens.int(int64(len(keys)))
 	for _, key := range keys {
 		w.value(copied(key), field)
 		w.value(copied(v.MapIndex(key)), field)

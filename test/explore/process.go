@@ -18,6 +18,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -36,14 +37,15 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/sim"
 )
 
-// process is the controller under test, which takes one step at a time. Its worker runs in a
-// goroutine of its own that waits whenever the explorer goes on: for a key, or for an answer.
+// process is the controller under test, which takes one step at a time. Its workers run in
+// goroutines of their own that wait whenever the explorer goes on: for a key, or for an answer.
 type process struct {
 	worker    *controller.Worker
 	resources []sim.Resource
@@ -52,11 +54,27 @@ type process struct {
 	memory    *memory
 	clock     *fakeClock
 	queue     *fakeQueue
+	// buckets has the tokens of refusals. A hundred of a namespace are free, so that each step begins without any used.
+	buckets *lru.Cache
 
-	// turns has what the worker waits for, keys and answers what it gets.
+	// turns has what the running worker waits for, nil for a key, keys and answers what it gets. The others wait already.
 	turns   chan *sim.Request
 	keys    chan cache.ObjectName
-	answers chan answer
+	answers []chan answer
+	// running is the number of the sync whose worker runs.
+	running int
+	// moments and lists have the one of each content.
+	moments map[sum]*moment
+	lists   map[sum]*cached
+	// computed counts the steps that were not known.
+	computed int
+	// known and shared count the steps and moments that were, alike and new those of states. zeal is how many times more
+	// of them are tried than usual.
+	known, shared, alike, new, zeal int
+	twins                           []twin
+	// unsound says what falsifies the exploration.
+	unsound []string
+	ctx     context.Context
 	// ended is closed with the test.
 	ended <-chan struct{}
 	// pending has, by informer, what the handlers have not been told yet.
@@ -65,6 +83,9 @@ type process struct {
 	present string
 	readNow func(context.Context)
 }
+
+// maxWorkers is how many syncs may be in progress at once.
+const maxWorkers = 2
 
 type answer struct {
 	object sim.Object
@@ -90,7 +111,7 @@ type Controller struct {
 // Options returns what every controller needs, with a Worker for that kind.
 func (e Env) Options(kind string) controller.Options {
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: 1, GracePeriod: time.Second})
+	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: maxWorkers, GracePeriod: time.Second})
 	return controller.Options{Worker: e.process.worker, Namespace: metav1.NamespaceAll, Recorder: e.Recorder, Clock: e.Clock, Metrics: registered}
 }
 
@@ -98,7 +119,7 @@ func (e Env) Options(kind string) controller.Options {
 func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env, informers []app.Informer, factory interface {
 	InformerFor(example runtime.Object, new F) cache.SharedIndexInformer
 }) {
-	for i, resource := range env.process.resources {
+	for i, resource := range env.process.resources[:len(informers)] {
 		if i == len(env.process.informers) {
 			shared := cache.NewSharedIndexInformer(nil, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 			env.process.informers = append(env.process.informers, &informer{SharedIndexInformer: shared, transform: informers[i].Transform})
@@ -108,7 +129,7 @@ func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env,
 }
 
 // Serve makes fake clientsets send their requests to the explorer's API server. A fake holds a lock while it waits:
-// there can be only one worker.
+// there can be only one sync at once.
 func (e Env) Serve(scheme *runtime.Scheme, fakes ...*clienttesting.Fake) {
 	for _, fake := range fakes {
 		fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { return e.react(scheme, action) })
@@ -139,7 +160,7 @@ func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, r
 	default:
 		panic(fmt.Sprintf("unexpected request: %s %s", r.Verb, r.Resource))
 	}
-	object, err := e.process.send(r)
+	object, err := e.Send(r)
 	if object == nil {
 		return true, nil, err
 	}
@@ -150,8 +171,8 @@ func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, r
 func start(ctx context.Context, kind Kind, at time.Time) *process {
 	p := &process{
 		// The queue that the explorer's replaces has a ticker.
-		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName), answers: make(chan answer),
-		ended: ctx.Done(), resources: kind.Resources,
+		clock: &fakeClock{WithTickerAndDelayedExecution: clock.RealClock{}}, turns: make(chan *sim.Request), keys: make(chan cache.ObjectName),
+		ended: ctx.Done(), resources: kind.Resources, moments: map[sum]*moment{}, lists: map[sum]*cached{}, ctx: ctx,
 	}
 	p.clock.set(at)
 	ctx = klog.NewContext(ctx, logr.Discard())
@@ -163,16 +184,20 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 		ignored = map[string]string{}
 	}
 	maps.Copy(ignored, noMemory())
-	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, known: map[Object]*tokens{}}
+	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, fields: map[reflect.Type][]field{}, canon: newCanon()}
 	p.takeOver()
 	go func() { _ = p.worker.Run(ctx) }()
-	<-p.turns
+	for range maxWorkers {
+		<-p.turns
+		p.answers = append(p.answers, make(chan answer))
+	}
 	return p
 }
 
 // takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step.
 func (p *process) takeOver() {
 	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
+	p.buckets = accessible(field("backoff").Elem().FieldByName("buckets")).Interface().(*lru.Cache)
 	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
 	p.readNow = field("atStart").Interface().([]func(context.Context))[0]
 	field("atStart").SetZero()
@@ -180,24 +205,26 @@ func (p *process) takeOver() {
 }
 
 // sync begins the sync of a key and returns its first request, nil if it ends without one.
-func (p *process) sync(key cache.ObjectName) *sim.Request {
+func (p *process) sync(number int, key cache.ObjectName) *sim.Request {
 	p.queue.keys = slices.DeleteFunc(slices.Clone(p.queue.keys), func(other cache.ObjectName) bool { return other == key })
 	for _, fake := range p.fakes {
 		fake.ClearActions()
 	}
+	p.running = number
 	p.keys <- key
 	return <-p.turns
 }
 
-// answer answers the request of the sync, and returns the next one, nil if the sync ends.
-func (p *process) answer(a answer) *sim.Request {
-	p.answers <- a
+// answer answers the request of a sync, and returns the next one, nil if the sync ends.
+func (p *process) answer(number int, a answer) *sim.Request {
+	p.running = number
+	p.answers[number] <- a
 	return <-p.turns
 }
 
 // abandon ends a sync whose state has been recorded: its requests fail.
-func (p *process) abandon() {
-	for p.answer(answer{err: fmt.Errorf("abandoned")}) != nil {
+func (p *process) abandon(number int) {
+	for p.answer(number, answer{err: errors.New("abandoned")}) != nil {
 	}
 }
 
@@ -221,17 +248,19 @@ type Client[T sim.Object] struct {
 
 func (c Client[T]) do(r *sim.Request) (none T, err error) {
 	r.Resource = c.Resource
-	if object, err := c.Env.process.send(r); object != nil || err != nil {
+	if object, err := c.Env.Send(r); object != nil || err != nil {
 		object, _ := object.(T)
 		return object, err
 	}
 	return none, nil
 }
 
-// send waits until the explorer lets the request be answered.
-func (p *process) send(r *sim.Request) (sim.Object, error) {
+// Send waits until the explorer lets the request be answered.
+func (e Env) Send(r *sim.Request) (sim.Object, error) {
+	p := e.process
+	number := p.running
 	p.turns <- r
-	a := <-p.answers
+	a := <-p.answers[number]
 	if a.err != nil || a.object == nil {
 		return nil, a.err
 	}
@@ -244,8 +273,8 @@ func (c Client[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, 
 }
 
 // Create implements the typed client.
-func (c Client[T]) Create(_ context.Context, object T, _ metav1.CreateOptions) (T, error) {
-	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object})
+func (c Client[T]) Create(_ context.Context, object T, options metav1.CreateOptions) (T, error) {
+	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object, DryRun: len(options.DryRun) > 0})
 }
 
 // Patch implements the typed client.
@@ -279,14 +308,6 @@ type informer struct {
 func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = handler
 	return synced{}, nil
-}
-
-func (i *informer) trim(object sim.Object) sim.Object {
-	trimmed, err := i.transform(object.DeepCopyObject())
-	if err != nil {
-		panic(err)
-	}
-	return trimmed.(sim.Object)
 }
 
 func (i *informer) handle(n notification) {

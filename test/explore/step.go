@@ -21,239 +21,378 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/test/sim"
 )
 
-var errLost = errors.New("connection lost")
+// writeTTL is how long a sync waits for a cache to show a write (rule 14).
+const writeTTL = 30 * time.Second
+
+// kind is the class of a step.
+type kind int8
+
+const (
+	store   kind = iota // an event reaches a cache
+	handle              // and then its handlers
+	begin               // a sync
+	execute             // the API server carries out the request of a sync; a read is answered as well
+	deliver             // the answer to a write
+	fire                // a timer that is due
+	collect             // the garbage collector
+	act                 // a controller of the cluster that is not under test
+	present             // the read of the present version
+	pass                // time, up to the next timer
+	late                // the API server carries out a detached request
+	operate             // a user
+	fail                // the request fails
+	lose                // the answer, or the request, which may be carried out later
+	crash               // and another process takes over
+	relist              // a cache jumps to the present
+)
+
+// step is one transition.
+type step struct {
+	kind kind
+	// at is an informer, a timer, a request, an operation, a sync, a controller of the cluster, or the ages of caches.
+	at       int
+	key      cache.ObjectName
+	resource string
+	// fault is what a request fails with.
+	fault *answer
+	// costs is how many deviations it takes.
+	costs int
+}
+
+// faults are the answers that any request may get, and those that only a write may get.
+func faults() (all, writes []*answer) {
+	group, kind := schema.GroupResource{Resource: "objects"}, schema.GroupKind{Kind: "Object"}
+	reason := errors.New("a fault")
+	return []*answer{
+			{err: apierrors.NewInternalError(reason)}, {err: apierrors.NewTooManyRequests("a fault", 1)}, {err: apierrors.NewForbidden(group, "a", reason)},
+		}, []*answer{
+			{err: apierrors.NewConflict(group, "a", reason)}, {err: apierrors.NewInvalid(kind, "a", nil)},
+		}
+}
+
+// steps returns all that may happen next, always in the same order.
+func (e *Explorer) steps(s *state) []step {
+	steps := e.free(s)
+	m := s.process
+	isRest := !slices.ContainsFunc(steps, func(step step) bool { return step.kind != late })
+	if len(m.timers) > 0 && len(m.runs) == 0 {
+		switch {
+		case isRest:
+			steps = append(steps, step{kind: pass})
+		case e.may(HeldWatch) && !slices.ContainsFunc(steps, func(s step) bool { return s.kind != store && s.kind != handle && s.kind != late }):
+			// The watches are held.
+			steps = append(steps, step{kind: pass, costs: 1})
+		}
+	}
+	if s.left.Operations > 0 {
+		costs := 1
+		if isRest {
+			costs = 0
+		}
+		for i := range e.scope.Operations {
+			if e.scope.First > 0 && s.left.Operations == e.scope.Budget.Operations && i+1 != e.scope.First {
+				continue
+			}
+			steps = append(steps, step{kind: operate, at: i, costs: costs})
+		}
+	}
+	steps = append(steps, e.deviations(s)...)
+	return slices.DeleteFunc(steps, func(step step) bool { return step.costs > s.left.Deviations })
+}
+
+// free returns the steps that cost nothing, but for time.
+func (e *Explorer) free(s *state) []step {
+	var steps []step
+	for i := range s.logs {
+		if len(s.logs[i]) > 0 {
+			steps = append(steps, step{kind: store, at: i})
+		}
+	}
+	m := s.process
+	for _, r := range m.runs {
+		if s.answers[r.number] == nil {
+			steps = append(steps, step{kind: execute, at: r.number})
+		} else {
+			steps = append(steps, step{kind: deliver, at: r.number})
+		}
+	}
+	for i := range m.pending {
+		if len(m.pending[i]) > 0 {
+			steps = append(steps, step{kind: handle, at: i})
+		}
+	}
+	for i, timer := range m.timers {
+		if !timer.due.After(m.now) {
+			steps = append(steps, step{kind: fire, at: i})
+		}
+	}
+	if len(m.runs) < max(1, e.scope.Workers) {
+		number := 0
+		for m.run(number) != nil {
+			number++
+		}
+		for _, key := range m.keys {
+			// The queue hands out no key that a worker has.
+			if !slices.ContainsFunc(m.runs, func(r *run) bool { return r.key == key }) {
+				steps = append(steps, step{kind: begin, at: number, key: key})
+			}
+		}
+	}
+	if !m.present && len(m.runs) == 0 {
+		steps = append(steps, step{kind: present})
+	}
+	steps = append(steps, s.cluster.steps...)
+	for i := range s.detached {
+		if e.may(Detached) {
+			steps = append(steps, step{kind: late, at: i})
+		}
+	}
+	return steps
+}
+
+// may reports whether the scope has that.
+func (e *Explorer) may(happen string) bool { return !slices.Contains(e.scope.Without, happen) }
+
+// deviations returns the faults.
+func (e *Explorer) deviations(s *state) []step {
+	if s.left.Deviations == 0 {
+		return nil
+	}
+	var steps []step
+	for _, r := range s.process.runs {
+		isRead := reads(r.request)
+		if s.answers[r.number] == nil {
+			for _, fault := range e.faults {
+				steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
+			}
+			for _, fault := range e.writeFaults {
+				if !isRead {
+					steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
+				}
+			}
+		}
+		if !isRead {
+			steps = append(steps, step{kind: lose, at: r.number, costs: 1})
+		}
+	}
+	for i, log := range s.logs {
+		if len(log) > 1 || len(log) == 1 && log[0].Type == watch.Deleted {
+			steps = append(steps, step{kind: relist, at: i, costs: 1})
+		}
+	}
+	ages := 1
+	for range s.logs {
+		ages *= 3
+	}
+	for age := range ages {
+		if !e.may(NewLeader) {
+			break
+		}
+		if caches, _ := e.inherit(s, age); caches != nil {
+			steps = append(steps, step{kind: crash, at: age, costs: 1})
+		}
+	}
+	return steps
+}
+
+// inherit returns the caches of a new process, and what their watches have not delivered: each is as new as can be,
+// as old as that of the former process, or as old as the exploration. It returns nil if a smaller age tells the same.
+func (e *Explorer) inherit(s *state, age int) (caches []*cached, logs [][]sim.Event) {
+	for i := range s.logs {
+		fresh := s.cluster.lists[i]
+		switch age % 3 {
+		case 0:
+			caches, logs = append(caches, fresh), append(logs, nil)
+		case 1:
+			if len(s.logs[i]) == 0 {
+				return nil, nil
+			}
+			caches, logs = append(caches, s.process.caches[i]), append(logs, s.logs[i])
+		default:
+			if len(s.past[i]) == 0 {
+				return nil, nil
+			}
+			caches, logs = append(caches, e.root.process.caches[i]), append(logs, slices.Concat(s.past[i], s.logs[i]))
+		}
+		age /= 3
+	}
+	return caches, logs
+}
 
 // take returns the state after the step, nil if an operation changes nothing.
 func (e *Explorer) take(s *state, step step) *state {
 	t := *s
+	t.left.Deviations -= step.costs
 	switch step.kind {
 	case store:
-		event := s.logs[step.at][0]
-		t.logs = slices.Clone(s.logs)
-		t.logs[step.at] = s.logs[step.at][1:]
-		e.proceed(s, &t, entry{informer: step.at, event: &event})
-	case handle:
-		e.proceed(s, &t, entry{informer: step.at, handle: true})
-	case fire:
-		e.proceed(s, &t, entry{timer: step.at})
+		ev := s.logs[step.at][0]
+		t.logs, t.past = slices.Clone(s.logs), slices.Clone(s.past)
+		t.logs[step.at], t.past[step.at] = s.logs[step.at][1:], append(slices.Clip(s.past[step.at]), ev)
+		t.process = e.process.next(s.process, entry{kind: store, at: step.at, event: ev})
+		if e.kind.IsCoarse {
+			t.process = e.process.next(t.process, entry{kind: handle, at: step.at})
+		}
+	case handle, fire:
+		t.process = e.process.next(s.process, entry{kind: step.kind, at: step.at})
 	case begin:
-		e.process.restore(s.process, s.now)
-		e.running(&t, &run{key: step.key, local: s.process.inner}, e.process.sync(step.key))
+		t.process = e.process.next(s.process, entry{kind: begin, at: step.at, key: step.key})
 	case execute:
-		return e.execute(s)
+		e.execute(s, &t, s.process.run(step.at))
 	case deliver:
-		e.proceed(s, &t, entry{answer: s.run.answer})
-		t.judge = s.judge.answered(s.run.key, s.run.request, *s.run.answer)
+		r := s.process.run(step.at)
+		t.judge = s.judge.answered(r.key, r.request, *s.answers[step.at])
+		e.answer(s, &t, step.at, s.answers[step.at])
 	case present:
-		e.process.restore(s.process, s.now)
-		e.process.present = s.store.Version()
-		e.readNow(e.ctx)
-		t.process = e.process.save(true)
+		t.process = e.process.next(s.process, entry{kind: present, version: s.cluster.lists[0].version})
 	case pass:
 		e.pass(s, &t)
-		if step.at > 0 {
-			t.left.Deviations--
+		if step.costs > 0 && t.process.now.Sub(s.process.now) >= writeTTL {
+			t.judge = &judge{s.judge.kind, nil, nil}
 		}
-	case late, drop:
+	case late:
 		t.detached = slices.Delete(slices.Clone(s.detached), step.at, step.at+1)
-		if step.kind == late {
-			e.write(&t, s.detached[step.at], nil, nil)
-		}
+		e.write(&t, s.detached[step.at], nil)
 	case collect:
-		e.change(&t, func(store *sim.Store) { store.Collect(step.resource, step.key.Name) })
+		e.change(&t, change{kind: collect, resource: step.resource, key: step.key}, func(store *sim.Store) (sim.Object, error) {
+			store.Collect(step.resource, step.key.Name)
+			return nil, nil
+		})
 	case act:
-		e.change(&t, func(store *sim.Store) { e.kind.Around[step.at].Step(store, step.key.Name) })
+		e.change(&t, change{kind: act, at: step.at, key: step.key}, func(store *sim.Store) (sim.Object, error) {
+			e.kind.Around[step.at].Step(store, step.key.Name)
+			return nil, nil
+		})
 	case operate:
-		if !step.old[0] {
-			t.left.Deviations--
-		}
 		t.left.Operations--
-		u := e.operate(&t, e.scope.Operations[step.at])
-		if u.store.Version() == s.store.Version() && u.store.Policies() == s.store.Policies() {
+		if e.operate(&t, step.at, e.scope.Operations[step.at]); t.cluster == s.cluster {
 			return nil
 		}
-		return u
-	default:
-		e.deviate(s, &t, step)
+	case fail:
+		e.answer(s, &t, step.at, step.fault)
+	case lose:
+		if s.answers[step.at] == nil {
+			t.detached = append(slices.Clone(s.detached), s.process.run(step.at).request)
+		}
+		e.answer(s, &t, step.at, e.lost)
+	case crash:
+		e.replace(s, &t, step.at)
+	case relist:
+		t.logs, t.past = slices.Clone(s.logs), slices.Clone(s.past)
+		t.logs[step.at], t.past[step.at] = nil, slices.Concat(s.past[step.at], s.logs[step.at])
+		t.process = e.process.next(s.process, entry{kind: relist, at: step.at, list: s.cluster.lists[step.at]})
 	}
 	return &t
 }
 
-// deviate is take for the faults.
-func (e *Explorer) deviate(s, t *state, step step) {
-	t.left.Deviations--
-	switch step.kind {
-	case fail:
-		e.proceed(s, t, entry{answer: &answer{err: step.err}})
-	case lose:
-		if s.run.answer == nil {
-			t.detached = append(slices.Clone(s.detached), s.run.request)
-		}
-		e.proceed(s, t, entry{answer: &answer{err: errLost}})
-	case crash:
-		e.replace(s, t, step.old)
-	case relist:
-		t.logs = slices.Clone(s.logs)
-		t.logs[step.at] = nil
-		e.proceed(s, t, entry{informer: step.at, list: &list{s.store.Objects(e.resources[step.at]), s.store.Version()}})
-	}
+// reads reports whether the request changes nothing.
+func reads(r *sim.Request) bool { return r.Verb == "get" || r.DryRun }
+
+// answer gives a sync its answer.
+func (e *Explorer) answer(s, t *state, number int, a *answer) {
+	t.answers[number] = nil
+	t.process = e.process.next(s.process, entry{kind: deliver, at: number, answer: a})
 }
 
 // pass lets time pass up to the next timer. The bookmarks come that a watch sends within a minute.
 func (e *Explorer) pass(s, t *state) {
-	t.now = s.process.timers[0].due
-	e.process.restore(s.process, t.now)
-	for i := range s.logs {
-		if len(s.logs[i]) == 0 {
-			e.process.informers[i].GetIndexer().Bookmark(s.store.Version())
+	var bookmarks []string
+	for i, log := range s.logs {
+		if len(log) == 0 {
+			bookmarks = append(bookmarks, s.cluster.lists[i].version)
+		} else {
+			bookmarks = append(bookmarks, "")
 		}
 	}
-	t.process = e.process.save(s.process.present)
+	t.process = e.process.next(s.process, entry{kind: pass, version: strings.Join(bookmarks, " "), now: s.process.timers[0].due})
 }
 
-func (e *Explorer) operate(s *state, op Operation) *state {
-	t := *s
-	e.change(&t, op.Do)
-	return &t
-}
-
-// change changes the store, and tells the watches and the judge of it.
-func (e *Explorer) change(t *state, change func(*sim.Store)) {
-	logs := slices.Clone(t.logs)
-	t.store = t.store.Clone(func() metav1.Time { return metav1.NewTime(t.now) }, func(resource string, event sim.Event) {
-		i := slices.Index(e.resources, resource)
-		logs[i] = append(slices.Clone(logs[i]), event)
+func (e *Explorer) operate(t *state, at int, op Operation) {
+	e.change(t, change{kind: operate, at: at}, func(store *sim.Store) (sim.Object, error) {
+		op.Do(store)
+		return nil, nil
 	})
-	change(t.store)
-	t.logs = logs
-	t.judge = &judge{t.judge.kind.Note(e.cluster(t)), t.judge.own}
 }
 
-func (e *Explorer) cluster(s *state) *Cluster { return &Cluster{s.store, s, e.resources} }
-
-// write lets the API server carry out a request.
-func (e *Explorer) write(t *state, r *sim.Request, acting sim.Object, reads []sim.Object) answer {
-	w := &Write{Request: r, Acting: acting, Reads: reads}
-	for _, object := range t.store.Objects(r.Resource) {
+// write lets the API server carry out a request, of a sync if it is not detached.
+func (e *Explorer) write(t *state, r *sim.Request, of *run) *answer {
+	w := &Write{Request: r}
+	if of != nil {
+		w.Reads = of.reads
+		for _, object := range of.began[0].objects {
+			if owner := object.(sim.Object); owner.GetName() == of.key.Name {
+				w.Acting = owner
+			}
+		}
+	}
+	for _, object := range t.cluster.store.Objects(r.Resource) {
 		if object.GetName() == r.Name {
 			w.Before = object
 		}
 	}
 	old := t.judge
-	e.change(t, func(store *sim.Store) { w.After, w.Err = store.Serve(r) })
-	w.Cluster = e.cluster(t)
+	a := e.change(t, change{kind: execute, request: r}, func(store *sim.Store) (sim.Object, error) { return store.Serve(r) }).answer
+	w.After, w.Err, w.Cluster = a.object, a.err, e.clusterIn(t)
 	if w.Err != nil {
 		t.judge = old
 	}
 	kind, found := t.judge.kind.Write(old.kind, w)
-	t.judge = &judge{kind, t.judge.own}
+	if kind != t.judge.kind {
+		t.judge = &judge{kind, t.judge.own, nil}
+	}
 	e.found = append(e.found, found...)
 	switch {
 	case w.Err == nil:
 		e.found = append(e.found, precondition(r)...)
-	case acting != nil:
-		e.found = append(e.found, old.refused(t.run.key, w)...)
+	case of != nil:
+		e.found = append(e.found, old.refused(of.key, w)...)
 	}
-	return answer{w.After, w.Err}
+	return a
 }
 
-// execute carries out the request of the sync. The answer to a read comes at once.
-func (e *Explorer) execute(s *state) *state {
-	t := *s
-	r := s.run.request
-	if r.Verb == "get" {
-		object, err := s.store.Serve(r)
-		e.proceed(s, &t, entry{answer: &answer{object, err}})
-		if t.run != nil && object != nil {
-			t.run.reads = append(slices.Clone(t.run.reads), object)
-		}
-		return &t
-	}
-	var acting sim.Object
-	for _, object := range s.process.caches[0].objects {
-		if owner := object.(sim.Object); owner.GetName() == s.run.key.Name {
-			acting = owner
-		}
-	}
-	a := e.write(&t, r, acting, s.run.reads)
-	next := *s.run
-	next.answer = &a
-	t.run = &next
-	return &t
-}
-
-// proceed lets something happen in the process.
-func (e *Explorer) proceed(s, t *state, entry entry) {
-	p := e.process
-	p.materialize(s)
-	request, ended := p.do(entry)
-	if s.run == nil || ended {
-		t.run, t.process = nil, p.save(s.process.present)
+// execute carries out the request of a sync. The answer to a read comes at once.
+func (e *Explorer) execute(s, t *state, of *run) {
+	if !reads(of.request) {
+		t.answers[of.number] = e.write(t, of.request, of)
 		return
 	}
-	next := *s.run
-	next.log = append(slices.Clone(next.log), entry)
-	if request == nil {
-		request = s.run.request
-	} else {
-		next.answer, next.local = nil, &tokens{known: p.memory.known}
-		next.local.append(s.run.local)
-		next.local.append(s.run.now.inner)
-		next.local.answer(*entry.answer)
-	}
-	e.running(t, &next, request)
+	a := e.change(t, change{kind: execute, request: of.request}, func(store *sim.Store) (sim.Object, error) { return store.Serve(of.request) }).answer
+	e.answer(s, t, of.number, a)
 }
 
-// running records a sync that waits for the answer to a request, or the process if there is none.
-func (e *Explorer) running(t *state, r *run, request *sim.Request) {
-	if request == nil {
-		t.run, t.process = nil, e.process.save(t.process.present)
-		return
-	}
-	r.request, r.now = request, e.process.save(t.process.present)
-	t.run = r
-	e.process.abandon()
-}
-
-// replace ends the process. Another one takes over, whose caches are as old as those of the former one, or as new as
-// can be. The request that was sent may still be carried out.
-func (e *Explorer) replace(s, t *state, old []bool) {
-	p := e.process
-	p.materialize(s)
-	if s.run != nil {
-		p.abandon()
-		if s.run.answer == nil && s.run.request.Verb != "get" {
-			t.detached = append(slices.Clone(s.detached), s.run.request)
+// replace ends the process, and another one takes over. The requests that were sent may still be carried out.
+func (e *Explorer) replace(s, t *state, age int) {
+	for _, r := range s.process.runs {
+		if s.answers[r.number] == nil && !reads(r.request) {
+			t.detached = append(slices.Clone(t.detached), r.request)
 		}
 	}
-	t.run, t.logs = nil, slices.Clone(s.logs)
-	t.judge = &judge{kind: s.judge.kind}
-	for i := range e.resources {
-		p.pending[i] = nil
-		if !old[i] {
-			p.relist(i, list{s.store.Objects(e.resources[i]), s.store.Version()})
-			t.logs[i] = nil
-		}
-		p.pending[i] = nil
-		for _, object := range p.informers[i].GetIndexer().List() {
-			p.pending[i] = append(p.pending[i], notification{new: object.(sim.Object), initial: true})
-		}
-		slices.SortFunc(p.pending[i], func(a, b notification) int { return compare(a.new.GetName(), b.new.GetName()) })
+	caches, logs := e.inherit(s, age)
+	t.logs, t.past = logs, slices.Clone(s.past)
+	for i, log := range logs {
+		// What the cache has not got of all since the start is still to come.
+		all := slices.Concat(s.past[i], s.logs[i])
+		t.past[i] = all[:len(all)-len(log)]
 	}
-	p.queue.keys, p.clock.timers = nil, nil
-	p.clock.set(s.now)
-	e.fresh.restore()
-	t.process = p.save(false)
+	t.answers, t.judge = [maxWorkers]*answer{}, &judge{s.judge.kind, nil, nil}
+	if former, ok := t.judge.kind.(JudgeOfProcess); ok {
+		t.judge.kind = former.NewProcess()
+	}
+	t.process = e.process.begin(caches, s.process.now, e.fresh)
 }
 
 // tell describes a step.
 func (e *Explorer) tell(s *state, step step) string {
+	request := func() string { return s.process.run(step.at).request.String() }
 	switch step.kind {
 	case store:
 		event := s.logs[step.at][0]
@@ -263,10 +402,10 @@ func (e *Explorer) tell(s *state, step step) string {
 	case begin:
 		return "sync of " + step.key.Name
 	case execute:
-		return "API server: " + s.run.request.String()
+		return "API server: " + request()
 	case deliver:
-		if s.run.answer.err != nil {
-			return "answer: " + s.run.answer.err.Error()
+		if err := s.answers[step.at].err; err != nil {
+			return "answer: " + err.Error()
 		}
 		return "answer"
 	case fire:
@@ -279,18 +418,20 @@ func (e *Explorer) tell(s *state, step step) string {
 		return "the process reads the present version"
 	case late:
 		return "API server, late: " + s.detached[step.at].String()
-	case drop:
-		return "lost for ever: " + s.detached[step.at].String()
 	case pass:
-		return fmt.Sprintf("%s pass", s.process.timers[0].due.Sub(s.now))
+		return fmt.Sprintf("%s pass", s.process.timers[0].due.Sub(s.process.now).Round(time.Millisecond))
 	case operate:
 		return "user: " + e.scope.Operations[step.at].Story
 	case fail:
-		return fmt.Sprintf("FAULT: %s is answered with: %v", s.run.request, step.err)
+		return fmt.Sprintf("FAULT: %s is answered with: %v", request(), step.fault.err)
 	case lose:
-		return fmt.Sprintf("FAULT: the connection is lost during %s", s.run.request)
+		return "FAULT: the connection is lost during " + request()
 	case crash:
-		return fmt.Sprintf("FAULT: another process takes over, with caches as old as before: %v", step.old)
+		var ages []string
+		for i, age := 0, step.at; i < len(s.logs); i, age = i+1, age/3 {
+			ages = append(ages, e.resources[i]+" "+[]string{"new", "as before", "old"}[age%3])
+		}
+		return "FAULT: another process takes over, with caches of " + strings.Join(ages, ", ")
 	case relist:
 		return "FAULT: the watch of " + e.resources[step.at] + " breaks, and the cache lists again"
 	}

@@ -56,6 +56,8 @@ type objects struct {
 
 	group   schema.GroupResource
 	present map[string]Object
+	// version and uids are the last ones if tables count apart.
+	version, uids int64
 }
 
 // names returns the names of all present objects, sorted.
@@ -85,17 +87,23 @@ type Store struct {
 	refused string
 	// terminating says that the namespace is.
 	terminating bool
+	// strips says that a policy removes owner references from Deployments. retells says that the text of a refusal
+	// differs from that of the last one, which was the odd one or not.
+	strips, retells, odd bool
 
 	now    func() metav1.Time
 	logf   func(format string, args ...any)
 	stored func(resource string, event Event)
+	share  func(Object) Object
+	// apart says that each table counts versions and UIDs for itself.
+	apart bool
 }
 
 // NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
 func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
 	s := &Store{version: firstVersion, podImages: map[types.UID]string{}, now: now, stored: stored, logf: func(string, ...any) {}}
 	for _, resource := range resources {
-		s.tables = append(s.tables, &objects{resource, resource.GroupResource, map[string]Object{}})
+		s.tables = append(s.tables, &objects{Resource: resource, group: resource.GroupResource, present: map[string]Object{}})
 	}
 	s.foos, s.deployments = s.of(Foos), s.of(Deployments)
 	return s
@@ -106,12 +114,41 @@ func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event
 	clone := *s
 	clone.tables = nil
 	for _, table := range s.tables {
-		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present)})
+		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present), table.version, table.uids})
 	}
 	clone.foos, clone.deployments = clone.of(Foos), clone.of(Deployments)
 	clone.podImages = maps.Clone(s.podImages)
-	clone.now, clone.stored = now, stored
+	clone.now, clone.stored, clone.share = now, stored, nil
 	return &clone
+}
+
+// Share makes the Store keep what share returns in place of each object that it stores, an equal one.
+func (s *Store) Share(share func(Object) Object) { s.share = share }
+
+// CountApart makes each resource count versions and UIDs for itself, versions from far apart: then it makes no
+// difference in which order objects of different resources are written. No client may compare their versions.
+func (s *Store) CountApart() {
+	s.apart = true
+	for i, o := range s.tables {
+		o.version = int64(i+1) * 1_000_000
+	}
+}
+
+// VersionOf returns the version that a list of the resource has.
+func (s *Store) VersionOf(resource string) string {
+	if !s.apart {
+		return s.Version()
+	}
+	return strconv.FormatInt(s.of(resource).version, 10)
+}
+
+// Counters describes what the next version and the next UID of each resource depend on.
+func (s *Store) Counters() string {
+	var all []int64
+	for _, o := range s.tables {
+		all = append(all, o.version, o.uids)
+	}
+	return fmt.Sprint(all)
 }
 
 // Version returns the version that the last write had.
@@ -130,7 +167,9 @@ func (s *Store) Objects(resource string) []Object {
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
 // Policies describes the policies in force, and whether the namespace is terminating.
-func (s *Store) Policies() string { return fmt.Sprint(s.rewrites, s.refused, s.terminating) }
+func (s *Store) Policies() string {
+	return fmt.Sprint(s.rewrites, s.refused, s.terminating, s.strips, s.retells, s.odd)
+}
 
 // of returns the table of a resource, nil if there is none.
 func (s *Store) of(resource string) *objects {
@@ -141,7 +180,7 @@ func (s *Store) of(resource string) *objects {
 	return s.tables[i]
 }
 
-// Request is a request to read or write one object. Verb is get, create, patch or delete.
+// Request is a request to read or write one object. Verb is get, create, patch or delete, or put for an external service.
 type Request struct {
 	Verb, Resource, Subresource, Name string
 	// DryRun is a creation that is not stored.
@@ -187,6 +226,12 @@ func (s *Store) Serve(r *Request) (Object, error) {
 			object.SetResourceVersion("")
 		}
 		return object, nil
+	case "put":
+		// An external service creates or replaces.
+		if old := o.present[r.Name]; old != nil {
+			s.must(s.remove(o, r.Name, metav1.DeleteOptions{}))
+		}
+		return nil, s.create(o, copyOf(r.Object))
 	case "patch":
 		return s.patch(o, r)
 	case "delete":
@@ -221,10 +266,14 @@ func (s *Store) checkCreation(o *objects, r *Request) error {
 // checkPolicy returns the refusal of the policy that refuses writes, if one is in force. It sees a write that is
 // valid, and whose preconditions are met.
 func (s *Store) checkPolicy(o *objects, r *Request) error {
-	if r.path() == s.refused {
-		return apierrors.NewForbidden(o.group, r.Name, errors.New("a policy refuses it"))
+	if r.path() != s.refused {
+		return nil
 	}
-	return nil
+	text := "a policy refuses it"
+	if s.odd = s.retells && !s.odd; s.odd {
+		text = "a policy refuses it again"
+	}
+	return apierrors.NewForbidden(o.group, r.Name, errors.New(text))
 }
 
 // Do does what a user does. An operation on an object that does not exist does nothing, like a
@@ -246,15 +295,14 @@ func (s *Store) Do(op Op) {
 	}
 }
 
-// Create, Change and Delete are what users do to an object. Change and Delete do nothing if there is none, and
-// Create if there is one.
+// Create is what users do: it does nothing if there is an object of the name.
 func (s *Store) Create(resource string, object Object) {
 	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
 		s.must(s.create(o, s.admit(object)))
 	}
 }
 
-// Change is described with Create.
+// Change is what users do: it does nothing if there is no object of the name.
 func (s *Store) Change(resource, name string, change func(Object)) {
 	o := s.of(resource)
 	if object := o.present[name]; object != nil {
@@ -265,7 +313,7 @@ func (s *Store) Change(resource, name string, change func(Object)) {
 	}
 }
 
-// Delete is described with Create.
+// Delete is what users do: it does nothing if there is no object of the name.
 func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropagation) {
 	if o := s.of(resource); o.present[name] != nil {
 		s.must(s.remove(o, name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
@@ -275,6 +323,18 @@ func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropaga
 // RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
 // it ends that.
 func (s *Store) RefuseWrites(path string) { s.refused = path }
+
+// Refused returns what RefuseWrites was called with last.
+func (s *Store) Refused() string { return s.refused }
+
+// RetellRefusals makes the text of each refusal differ from that of the last one.
+func (s *Store) RetellRefusals() { s.retells = true }
+
+// StripOwners lets a policy remove the owner references from every Deployment that is written.
+func (s *Store) StripOwners() { s.strips = true }
+
+// Strips reports whether that policy is in force.
+func (s *Store) Strips() bool { return s.strips }
 
 // Now returns the present time.
 func (s *Store) Now() metav1.Time { return s.now() }
@@ -300,8 +360,16 @@ func (s *Store) RollOut(name string) bool {
 // stored: without the change that removed its last finalizer.
 func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.version++
-	object.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	version := s.version
+	if s.apart {
+		o.version++
+		version = o.version
+	}
+	object.SetResourceVersion(strconv.FormatInt(version, 10))
 	stored := copyOf(object)
+	if s.share != nil {
+		stored = s.share(stored)
+	}
 	if kind == watch.Deleted {
 		delete(o.present, object.GetName())
 	} else {

@@ -156,6 +156,9 @@ func (s *Store) admit(object Object) Object {
 	if !ok {
 		return object
 	}
+	if s.strips {
+		deployment.OwnerReferences = nil
+	}
 	for i := range deployment.Spec.Template.Spec.Containers {
 		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
 			*image = Mirror + *image

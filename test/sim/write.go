@@ -44,9 +44,13 @@ func (s *Store) create(o *objects, object Object) error {
 	setDefaults(object)
 	s.uids++
 	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
+	if s.apart {
+		o.uids++
+		object.SetUID(types.UID(fmt.Sprintf("uid-%s-%d-%s", o.group.Resource, o.uids, object.GetName())))
+	}
 	object.SetNamespace(Namespace)
 	object.SetGeneration(1)
-	object.SetCreationTimestamp(s.now())
+	object.SetCreationTimestamp(s.now().Rfc3339Copy())
 	s.store(o, watch.Added, object)
 	return nil
 }
