@@ -40,7 +40,7 @@ var (
 	fooNames        = []string{"x", "y"}
 	deploymentNames = []string{"a", "b"}
 	images          = []string{"nginx:1", "nginx:2", "nginx:latest", sim.StalledImage}
-	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 )
 
 func draw[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
@@ -57,10 +57,10 @@ func (s *sequence) state(resource, name string) string {
 	switch {
 	case object.GetDeletionTimestamp() != nil:
 		return terminating
-	case isDeployment && sim.Owner(d) == nil:
-		return foreign
 	case s.former[resource+"/"+name] != nil:
 		return replaced
+	case isDeployment && sim.Owner(d) == nil:
+		return foreign
 	}
 	return live
 }
@@ -79,19 +79,23 @@ func (s *sequence) name(resource string) string {
 // request sends a request of the controller.
 func (s *sequence) request() {
 	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
-	switch chance := s.random.IntN(100); {
-	case chance < 4:
+	chance := s.random.IntN(100)
+	if s.isEnding() && s.chance(50) {
+		chance = 8
+	}
+	switch {
+	case chance < 3:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})
 	case chance < 8:
 		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
-	case chance < 24:
-		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(30)})
-	case chance < 50:
+	case chance < 30:
+		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(40)})
+	case chance < 52:
 		precondition, metadata := s.precondition("patch", sim.Deployments, name)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
 		})
-	case chance < 66:
+	case chance < 63:
 		precondition, metadata := s.precondition("patch", sim.Foos, foo)
 		s.both(cell{precondition: precondition}, &sim.Request{
 			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),

@@ -121,18 +121,19 @@ func (s *sequence) bind(simulated, real string) {
 
 // run sends the requests of the sequence.
 func (s *sequence) run() {
+	end := s.random.IntN(sequenceLength)
 	for i := range sequenceLength {
-		if s.policy == terminating && i == sequenceLength/2 {
+		if s.policy == terminating && i == end {
 			s.store.Do(sim.Op{Verb: sim.DeleteNamespace})
 			s.must(s.server.kube.CoreV1().Namespaces().Delete(s.Context(), s.namespace, metav1.DeleteOptions{}))
 			s.sent = append(s.sent, namespaceDeleted)
 		}
 		switch chance := s.random.IntN(100); {
-		case chance < 42:
+		case chance < 46:
 			s.request()
-		case chance < 76:
+		case chance < 80:
 			s.operate(s.drawOperation())
-		case chance < 94:
+		case chance < 93:
 			s.controlPlane()
 		default:
 			s.list(draw(s.random, sim.Foos, sim.Deployments), draw(s.random, "", "0", "Exact"))
@@ -151,7 +152,7 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	}
 	s.sent = append(s.sent, fmt.Sprintf("%s %s: %s, %s", r, encode(r.Options), c.precondition, c.state))
 	as := controllerName
-	if c = s.inForce(c); s.policy == refuse && s.chance(50) {
+	if c = s.inForce(c); s.policy == refuse && r.Resource == sim.Deployments && s.chance(80) {
 		as, c.policy = refusedName, refuse
 		s.store.Do(sim.Op{Verb: sim.Refuse, Count: 1})
 	}
