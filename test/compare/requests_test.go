@@ -78,67 +78,63 @@ func (s *sequence) name(resource string) string {
 
 // request sends a request of the controller.
 func (s *sequence) request() {
-	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
-	chance := s.random.IntN(100)
+	foo, name, chance := s.name(sim.Foos), s.name(sim.Deployments), s.random.IntN(100)
 	if s.isEnding() && s.chance(50) {
-		chance = 8
+		chance = 30
 	}
+	c, r := cell{precondition: none}, &sim.Request{Resource: sim.Deployments, Name: name}
+	var metadata map[string]any
 	switch {
 	case chance < 3:
-		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})
-	case chance < 8:
-		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
-	case chance < 30:
-		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(40)})
+		r.Verb, r.Resource, r.Name = "get", sim.Foos, foo
+	case chance < 10:
+		r.Verb = "get"
+	case chance < 31:
+		r.Verb, r.Object, r.DryRun = "create", s.desired(foo, name), s.chance(40)
 	case chance < 52:
-		precondition, metadata := s.precondition("patch", sim.Deployments, name)
-		s.both(cell{precondition: precondition}, &sim.Request{
-			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
-		})
+		c.precondition, metadata = s.precondition(sim.Deployments, name, false)
+		r.Verb, r.PatchType, r.Patch = "patch", types.StrategicMergePatchType, s.patch(foo, metadata)
 	case chance < 63:
-		precondition, metadata := s.precondition("patch", sim.Foos, foo)
-		s.both(cell{precondition: precondition}, &sim.Request{
-			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),
-		})
+		c.precondition, metadata = s.precondition(sim.Foos, foo, false)
+		r.Verb, r.Resource, r.Subresource, r.Name = "patch", sim.Foos, "status", foo
+		r.PatchType, r.Patch = types.MergePatchType, s.statusPatch(foo, metadata)
 	default:
-		precondition, metadata := s.precondition("delete", sim.Deployments, name)
-		options := metav1.DeleteOptions{PropagationPolicy: ptr.To(draw(s.random, propagations...))}
-		if precondition != none {
-			options.Preconditions = &metav1.Preconditions{}
-			s.must(json.Unmarshal(encode(metadata), options.Preconditions))
+		c.precondition, metadata = s.precondition(sim.Deployments, name, true)
+		r.Verb, r.Options.PropagationPolicy = "delete", ptr.To(draw(s.random, propagations...))
+		if c.precondition != none {
+			r.Options.Preconditions = &metav1.Preconditions{}
+			s.must(json.Unmarshal(encode(metadata), r.Options.Preconditions))
 		}
-		s.both(cell{precondition: precondition}, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: name, Options: options})
 	}
+	s.both(c, r)
 }
 
 // precondition draws what a request demands of the object: a patch its version, a deletion also its UID.
-func (s *sequence) precondition(verb, resource, name string) (kind string, metadata map[string]any) {
-	object, former := s.present[resource+"/"+name], s.former[resource+"/"+name]
+func (s *sequence) precondition(resource, name string, isDeletion bool) (kind string, metadata map[string]any) {
+	key := resource + "/" + name
+	kinds, stale := []string{none, staleVersion}, []string{s.first}
+	object, former := s.present[key], s.former[key]
+	if object != nil {
+		kinds = append(kinds, fresh)
+	}
+	if former != nil && isDeletion {
+		kinds = append(kinds, staleUID, staleUID)
+	}
+	for _, e := range s.history {
+		if e.name() == key && (object == nil || e.Object.GetResourceVersion() != object.GetResourceVersion()) {
+			stale = append(stale, e.Object.GetResourceVersion())
+		}
+	}
 	metadata = map[string]any{}
-	switch kind = draw(s.random, none, fresh, staleVersion, staleUID); {
-	case kind == fresh && object != nil:
-		metadata["resourceVersion"] = object.GetResourceVersion()
-		if verb == "delete" {
+	switch kind = draw(s.random, kinds...); kind {
+	case fresh:
+		if metadata["resourceVersion"] = object.GetResourceVersion(); isDeletion {
 			metadata["uid"] = object.GetUID()
 		}
-	case kind == staleUID && former != nil && verb == "delete":
+	case staleVersion:
+		metadata["resourceVersion"] = draw(s.random, stale...)
+	case staleUID:
 		metadata["uid"] = former.GetUID()
-	case kind != none && len(s.history) > 0:
-		kind = staleVersion
-		versions := []string{s.history[0].Object.GetResourceVersion()}
-		for _, e := range s.history {
-			if version := e.Object.GetResourceVersion(); e.name() == resource+"/"+name && (object == nil || version != object.GetResourceVersion()) {
-				versions = append(versions, version)
-			}
-		}
-		metadata["resourceVersion"] = draw(s.random, versions...)
-		if object != nil {
-			if metadata["resourceVersion"] == object.GetResourceVersion() {
-				kind = fresh
-			}
-		}
-	default:
-		kind = none
 	}
 	return kind, metadata
 }

@@ -69,6 +69,8 @@ type sequence struct {
 	present, former map[string]sim.Object
 	// real maps UIDs and versions of the store to those of the API server, simulated the reverse.
 	real, simulated map[string]string
+	// first is the version before the first request.
+	first string
 	// sent describes the requests.
 	sent []string
 }
@@ -83,7 +85,10 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		policy: policies[i%len(policies)], watches: map[string]watch.Interface{},
 		present: map[string]sim.Object{}, former: map[string]sim.Object{}, real: map[string]string{}, simulated: map[string]string{},
 	}
-	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource: resource, Event: e}) })
+	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) {
+		s.history = append(s.history, event{resource: resource, Event: e})
+	})
+	s.first = s.store.Version()
 	var err error
 	s.namespace, err = server.createNamespace(t.Context(), s.policy)
 	s.must(err)
@@ -94,7 +99,7 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		s.watches[resource], err = server.list(s.namespace, resource, metav1.ListOptions{Watch: true, ResourceVersion: version}).Watch(t.Context())
 		s.must(err)
 		t.Cleanup(s.watches[resource].Stop)
-		s.bind(s.store.Version(), version)
+		s.bind(s.first, version)
 	}
 	if s.policy == rewrite {
 		s.store.Do(sim.Op{Verb: sim.Rewrite})

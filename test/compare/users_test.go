@@ -44,7 +44,7 @@ var (
 		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage, sim.Rename, sim.Swap, sim.DeleteFoo, sim.DeleteFoo,
 		sim.RecreateFoo, sim.AddCondition,
 	}
-	deploymentVerbs = []sim.Verb{sim.CreateForeign, sim.CopyDeployment, sim.CopyDeployment, sim.DeleteDeployment, sim.DeleteDeployment, sim.EditDeployment}
+	deploymentVerbs = []sim.Verb{sim.CreateForeign, sim.CreateForeign, sim.CopyDeployment, sim.CopyDeployment, sim.DeleteDeployment, sim.DeleteDeployment, sim.EditDeployment}
 	edits           = []sim.Edit{
 		sim.EditReplicas, sim.EditImage, sim.EditUnlabel, sim.EditOtherFields, sim.EditPause, sim.EditResume, sim.EditRecreate, sim.EditRelease, sim.EditHandOver,
 		sim.EditNoController, sim.EditUnblock, sim.EditAddFinalizer, sim.EditRemoveFinalizer, sim.EditAskAdoption, sim.EditLargeAnnotation,
