@@ -81,11 +81,11 @@ func newServer() (*server, error) {
 		if s.kube, err = kubernetes.NewForConfig(config); err != nil {
 			return nil, err
 		}
-		foos, err := clientset.NewForConfig(config)
+		generated, err := clientset.NewForConfig(config)
 		if err != nil {
 			return nil, err
 		}
-		s.clients[name] = map[string]rest.Interface{sim.Foos: foos.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: s.kube.AppsV1().RESTClient()}
+		s.clients[name] = map[string]rest.Interface{sim.Foos: generated.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: s.kube.AppsV1().RESTClient()}
 	}
 	return s, nil
 }

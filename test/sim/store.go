@@ -246,7 +246,7 @@ func (s *Store) Do(op Op) {
 	}
 }
 
-// Create, Change and Delete are what users do to an object. Change and Delete do nothing if there is none, and
+// Create is, with Change and Delete, what users do to an object. Change and Delete do nothing if there is none, and
 // Create if there is one.
 func (s *Store) Create(resource string, object Object) {
 	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
