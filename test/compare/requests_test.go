@@ -195,12 +195,15 @@ func (s *sequence) patch(foo string, metadata map[string]any) []byte {
 // statusPatch returns the status of the Foo, often as it is.
 func (s *sequence) statusPatch(name string, metadata map[string]any) []byte {
 	available := s.random.Int32N(2)
-	status := map[string]any{"observedGeneration": 1 + s.random.IntN(2), "availableReplicas": available, "replicas": available, "selector": nil}
+	status := map[string]any{
+		"observedGeneration": 1 + s.random.IntN(2), "availableReplicas": available, "replicas": available, "selector": nil,
+	}
 	if available > 0 {
 		status["selector"] = "app=nginx"
 	}
 	conditions := []metav1.Condition{{
-		Type: v1alpha1.FooReady, Status: draw(s.random, metav1.ConditionTrue, metav1.ConditionFalse), Reason: draw(s.random, v1alpha1.ReasonDeploymentAvailable, v1alpha1.ReasonDeploymentProgressing),
+		Type: v1alpha1.FooReady, Status: draw(s.random, metav1.ConditionTrue, metav1.ConditionFalse),
+		Reason:  draw(s.random, v1alpha1.ReasonDeploymentAvailable, v1alpha1.ReasonDeploymentProgressing),
 		Message: draw(s.random, "", "Deployment is available"), LastTransitionTime: now(),
 	}}
 	if foo, ok := s.present[sim.Foos+"/"+name].(*v1alpha1.Foo); ok {

@@ -81,9 +81,9 @@ func now() metav1.Time { return metav1.Unix(1_800_000_000, 0) }
 // newSequence returns sequence number i, which is the same in each run.
 func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 	s := &sequence{
-		T: t, server: server, table: table, random: rand.New(rand.NewPCG(1, uint64(i))),
-		policy: policies[i%len(policies)], watches: map[string]watch.Interface{},
-		present: map[string]sim.Object{}, former: map[string]sim.Object{}, real: map[string]string{}, simulated: map[string]string{},
+		T: t, server: server, table: table, random: rand.New(rand.NewPCG(1, uint64(i))), policy: policies[i%len(policies)],
+		watches: map[string]watch.Interface{}, present: map[string]sim.Object{}, former: map[string]sim.Object{},
+		real: map[string]string{}, simulated: map[string]string{},
 	}
 	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) {
 		s.history = append(s.history, event{resource: resource, Event: e})
