@@ -116,7 +116,9 @@ compare() {
   for name in kube-controller-manager kube-scheduler kwok-controller; do
     kill -s STOP "$(cat "${CLUSTER_DIR}/.kwok/clusters/control-plane/pids/${name}.pid")"
   done
-  COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}" go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
+  COMPARE_ETCD="http://127.0.0.1:$(sed -n 's/ *etcdPort: //p' "${CLUSTER_DIR}/.kwok/kwok.yaml")"
+  export COMPARE_ETCD COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}"
+  go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 
 # faults_test TIMEOUT ARGS... also prints the report of the tests.

@@ -81,19 +81,21 @@ func newServer() (*server, error) {
 		if s.kube, err = kubernetes.NewForConfig(config); err != nil {
 			return nil, err
 		}
-		foos, err := clientset.NewForConfig(config)
+		generated, err := clientset.NewForConfig(config)
 		if err != nil {
 			return nil, err
 		}
-		s.clients[name] = map[string]rest.Interface{sim.Foos: foos.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: s.kube.AppsV1().RESTClient()}
+		s.clients[name] = map[string]rest.Interface{
+			sim.Foos: generated.SamplecontrollerV1alpha1().RESTClient(), sim.Deployments: s.kube.AppsV1().RESTClient(),
+		}
 	}
 	return s, nil
 }
 
 // createNamespace creates a namespace whose label selects the policy.
-func (s *server) createNamespace(ctx context.Context, policy string) (name string, err error) {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "compare-", Labels: map[string]string{"policy": policy}}}
-	namespace, err = s.kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+func (s *server) createNamespace(ctx context.Context, policy string) (string, error) {
+	metadata := metav1.ObjectMeta{GenerateName: "compare-", Labels: map[string]string{"policy": policy}}
+	namespace, err := s.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metadata}, metav1.CreateOptions{})
 	return namespace.GetName(), err
 }
 
@@ -131,7 +133,8 @@ func (s *server) send(ctx context.Context, user, namespace string, r *sim.Reques
 
 // list is a request for a list, or for a watch.
 func (s *server) list(namespace, resource string, options metav1.ListOptions) *rest.Request {
-	return s.clients[userName][resource].Get().Namespace(namespace).Resource(resource).SpecificallyVersionedParams(&options, scheme.ParameterCodec, corev1.SchemeGroupVersion)
+	request := s.clients[userName][resource].Get().Namespace(namespace).Resource(resource)
+	return request.SpecificallyVersionedParams(&options, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 }
 
 // awaitPolicies waits until the API server, which reads policies late, applies those of policies.yaml.
@@ -190,7 +193,8 @@ func TestExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.Post(os.Getenv("COMPARE_ETCD")+"/v3/kv/compaction", "application/json", strings.NewReader(`{"revision":"`+namespace.ResourceVersion+`"}`))
+	body := strings.NewReader(`{"revision":"` + namespace.ResourceVersion + `"}`)
+	answer, err := http.Post(os.Getenv("COMPARE_ETCD")+"/v3/kv/compaction", "application/json", body)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("compacting etcd: %+v, %v", answer, err)
 	}

@@ -40,7 +40,7 @@ var (
 	fooNames        = []string{"x", "y"}
 	deploymentNames = []string{"a", "b"}
 	images          = []string{"nginx:1", "nginx:2", "nginx:latest", sim.StalledImage}
-	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	propagations    = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 )
 
 func draw[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
@@ -57,10 +57,10 @@ func (s *sequence) state(resource, name string) string {
 	switch {
 	case object.GetDeletionTimestamp() != nil:
 		return terminating
-	case isDeployment && sim.Owner(d) == nil:
-		return foreign
 	case s.former[resource+"/"+name] != nil:
 		return replaced
+	case isDeployment && sim.Owner(d) == nil:
+		return foreign
 	}
 	return live
 }
@@ -78,63 +78,63 @@ func (s *sequence) name(resource string) string {
 
 // request sends a request of the controller.
 func (s *sequence) request() {
-	foo, name := s.name(sim.Foos), s.name(sim.Deployments)
-	switch chance := s.random.IntN(100); {
-	case chance < 4:
-		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Foos, Name: foo})
-	case chance < 8:
-		s.both(cell{}, &sim.Request{Verb: "get", Resource: sim.Deployments, Name: name})
-	case chance < 24:
-		s.both(cell{}, &sim.Request{Verb: "create", Resource: sim.Deployments, Name: name, Object: s.desired(foo, name), DryRun: s.chance(30)})
-	case chance < 50:
-		precondition, metadata := s.precondition("patch", sim.Deployments, name)
-		s.both(cell{precondition: precondition}, &sim.Request{
-			Verb: "patch", Resource: sim.Deployments, Name: name, PatchType: types.StrategicMergePatchType, Patch: s.patch(foo, metadata),
-		})
-	case chance < 66:
-		precondition, metadata := s.precondition("patch", sim.Foos, foo)
-		s.both(cell{precondition: precondition}, &sim.Request{
-			Verb: "patch", Resource: sim.Foos, Subresource: "status", Name: foo, PatchType: types.MergePatchType, Patch: s.statusPatch(foo, metadata),
-		})
-	default:
-		precondition, metadata := s.precondition("delete", sim.Deployments, name)
-		options := metav1.DeleteOptions{PropagationPolicy: ptr.To(draw(s.random, propagations...))}
-		if precondition != none {
-			options.Preconditions = &metav1.Preconditions{}
-			s.must(json.Unmarshal(encode(metadata), options.Preconditions))
-		}
-		s.both(cell{precondition: precondition}, &sim.Request{Verb: "delete", Resource: sim.Deployments, Name: name, Options: options})
+	foo, name, chance := s.name(sim.Foos), s.name(sim.Deployments), s.random.IntN(100)
+	if s.isEnding() && s.chance(50) {
+		chance = 30
 	}
+	c, r := cell{precondition: none}, &sim.Request{Resource: sim.Deployments, Name: name}
+	var metadata map[string]any
+	switch {
+	case chance < 3:
+		r.Verb, r.Resource, r.Name = "get", sim.Foos, foo
+	case chance < 10:
+		r.Verb = "get"
+	case chance < 31:
+		r.Verb, r.Object, r.DryRun = "create", s.desired(foo, name), s.chance(40)
+	case chance < 52:
+		c.precondition, metadata = s.precondition(sim.Deployments, name, false)
+		r.Verb, r.PatchType, r.Patch = "patch", types.StrategicMergePatchType, s.patch(foo, metadata)
+	case chance < 63:
+		c.precondition, metadata = s.precondition(sim.Foos, foo, false)
+		r.Verb, r.Resource, r.Subresource, r.Name = "patch", sim.Foos, "status", foo
+		r.PatchType, r.Patch = types.MergePatchType, s.statusPatch(foo, metadata)
+	default:
+		c.precondition, metadata = s.precondition(sim.Deployments, name, true)
+		r.Verb, r.Options.PropagationPolicy = "delete", ptr.To(draw(s.random, propagations...))
+		if c.precondition != none {
+			r.Options.Preconditions = &metav1.Preconditions{}
+			s.must(json.Unmarshal(encode(metadata), r.Options.Preconditions))
+		}
+	}
+	s.both(c, r)
 }
 
 // precondition draws what a request demands of the object: a patch its version, a deletion also its UID.
-func (s *sequence) precondition(verb, resource, name string) (kind string, metadata map[string]any) {
-	object, former := s.present[resource+"/"+name], s.former[resource+"/"+name]
+func (s *sequence) precondition(resource, name string, isDeletion bool) (kind string, metadata map[string]any) {
+	key := resource + "/" + name
+	kinds, stale := []string{none, staleVersion}, []string{s.first}
+	object, former := s.present[key], s.former[key]
+	if object != nil {
+		kinds = append(kinds, fresh)
+	}
+	if former != nil && isDeletion {
+		kinds = append(kinds, staleUID, staleUID)
+	}
+	for _, e := range s.history {
+		if e.name() == key && (object == nil || e.Object.GetResourceVersion() != object.GetResourceVersion()) {
+			stale = append(stale, e.Object.GetResourceVersion())
+		}
+	}
 	metadata = map[string]any{}
-	switch kind = draw(s.random, none, fresh, staleVersion, staleUID); {
-	case kind == fresh && object != nil:
-		metadata["resourceVersion"] = object.GetResourceVersion()
-		if verb == "delete" {
+	switch kind = draw(s.random, kinds...); kind {
+	case fresh:
+		if metadata["resourceVersion"] = object.GetResourceVersion(); isDeletion {
 			metadata["uid"] = object.GetUID()
 		}
-	case kind == staleUID && former != nil && verb == "delete":
+	case staleVersion:
+		metadata["resourceVersion"] = draw(s.random, stale...)
+	case staleUID:
 		metadata["uid"] = former.GetUID()
-	case kind != none && len(s.history) > 0:
-		kind = staleVersion
-		versions := []string{s.history[0].Object.GetResourceVersion()}
-		for _, e := range s.history {
-			if version := e.Object.GetResourceVersion(); e.name() == resource+"/"+name && (object == nil || version != object.GetResourceVersion()) {
-				versions = append(versions, version)
-			}
-		}
-		metadata["resourceVersion"] = draw(s.random, versions...)
-		if object != nil {
-			if metadata["resourceVersion"] == object.GetResourceVersion() {
-				kind = fresh
-			}
-		}
-	default:
-		kind = none
 	}
 	return kind, metadata
 }
@@ -195,12 +195,15 @@ func (s *sequence) patch(foo string, metadata map[string]any) []byte {
 // statusPatch returns the status of the Foo, often as it is.
 func (s *sequence) statusPatch(name string, metadata map[string]any) []byte {
 	available := s.random.Int32N(2)
-	status := map[string]any{"observedGeneration": 1 + s.random.IntN(2), "availableReplicas": available, "replicas": available, "selector": nil}
+	status := map[string]any{
+		"observedGeneration": 1 + s.random.IntN(2), "availableReplicas": available, "replicas": available, "selector": nil,
+	}
 	if available > 0 {
 		status["selector"] = "app=nginx"
 	}
 	conditions := []metav1.Condition{{
-		Type: v1alpha1.FooReady, Status: draw(s.random, metav1.ConditionTrue, metav1.ConditionFalse), Reason: draw(s.random, v1alpha1.ReasonDeploymentAvailable, v1alpha1.ReasonDeploymentProgressing),
+		Type: v1alpha1.FooReady, Status: draw(s.random, metav1.ConditionTrue, metav1.ConditionFalse),
+		Reason:  draw(s.random, v1alpha1.ReasonDeploymentAvailable, v1alpha1.ReasonDeploymentProgressing),
 		Message: draw(s.random, "", "Deployment is available"), LastTransitionTime: now(),
 	}}
 	if foo, ok := s.present[sim.Foos+"/"+name].(*v1alpha1.Foo); ok {

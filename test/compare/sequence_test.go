@@ -69,6 +69,8 @@ type sequence struct {
 	present, former map[string]sim.Object
 	// real maps UIDs and versions of the store to those of the API server, simulated the reverse.
 	real, simulated map[string]string
+	// first is the version before the first request.
+	first string
 	// sent describes the requests.
 	sent []string
 }
@@ -79,11 +81,14 @@ func now() metav1.Time { return metav1.Unix(1_800_000_000, 0) }
 // newSequence returns sequence number i, which is the same in each run.
 func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 	s := &sequence{
-		T: t, server: server, table: table, random: rand.New(rand.NewPCG(1, uint64(i))),
-		policy: policies[i%len(policies)], watches: map[string]watch.Interface{},
-		present: map[string]sim.Object{}, former: map[string]sim.Object{}, real: map[string]string{}, simulated: map[string]string{},
+		T: t, server: server, table: table, random: rand.New(rand.NewPCG(1, uint64(i))), policy: policies[i%len(policies)],
+		watches: map[string]watch.Interface{}, present: map[string]sim.Object{}, former: map[string]sim.Object{},
+		real: map[string]string{}, simulated: map[string]string{},
 	}
-	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) { s.history = append(s.history, event{resource: resource, Event: e}) })
+	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) {
+		s.history = append(s.history, event{resource: resource, Event: e})
+	})
+	s.first = s.store.Version()
 	var err error
 	s.namespace, err = server.createNamespace(t.Context(), s.policy)
 	s.must(err)
@@ -94,7 +99,7 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 		s.watches[resource], err = server.list(s.namespace, resource, metav1.ListOptions{Watch: true, ResourceVersion: version}).Watch(t.Context())
 		s.must(err)
 		t.Cleanup(s.watches[resource].Stop)
-		s.bind(s.store.Version(), version)
+		s.bind(s.first, version)
 	}
 	if s.policy == rewrite {
 		s.store.Do(sim.Op{Verb: sim.Rewrite})
@@ -121,18 +126,19 @@ func (s *sequence) bind(simulated, real string) {
 
 // run sends the requests of the sequence.
 func (s *sequence) run() {
+	end := s.random.IntN(sequenceLength)
 	for i := range sequenceLength {
-		if s.policy == terminating && i == sequenceLength/2 {
+		if s.policy == terminating && i == end {
 			s.store.Do(sim.Op{Verb: sim.DeleteNamespace})
 			s.must(s.server.kube.CoreV1().Namespaces().Delete(s.Context(), s.namespace, metav1.DeleteOptions{}))
 			s.sent = append(s.sent, namespaceDeleted)
 		}
 		switch chance := s.random.IntN(100); {
-		case chance < 42:
+		case chance < 46:
 			s.request()
-		case chance < 76:
+		case chance < 80:
 			s.operate(s.drawOperation())
-		case chance < 94:
+		case chance < 93:
 			s.controlPlane()
 		default:
 			s.list(draw(s.random, sim.Foos, sim.Deployments), draw(s.random, "", "0", "Exact"))
@@ -151,7 +157,7 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	}
 	s.sent = append(s.sent, fmt.Sprintf("%s %s: %s, %s", r, encode(r.Options), c.precondition, c.state))
 	as := controllerName
-	if c = s.inForce(c); s.policy == refuse && s.chance(50) {
+	if c = s.inForce(c); s.policy == refuse && r.Resource == sim.Deployments && s.chance(80) {
 		as, c.policy = refusedName, refuse
 		s.store.Do(sim.Op{Verb: sim.Refuse, Count: 1})
 	}

@@ -36,7 +36,7 @@ const (
 	refuse  = "refuse"
 )
 
-var policies = []string{"", rewrite, refuse, terminating, rewrite, refuse}
+var policies = []string{"", rewrite, refuse, terminating, rewrite, refuse, terminating}
 
 // The states of an object.
 const (
@@ -77,9 +77,12 @@ func (c cell) compare(d cell) int {
 // editing returns how the table calls an edit of a Deployment.
 func editing(edit sim.Edit) string { return string(sim.EditDeployment) + ": " + string(edit) }
 
+// isEnding reports whether the namespace is terminating.
+func (s *sequence) isEnding() bool { return slices.Contains(s.sent, namespaceDeleted) }
+
 // inForce returns the cell under the policy of the sequence.
 func (s *sequence) inForce(c cell) cell {
-	if c.policy = s.policy; c.policy == refuse || c.policy == terminating && !slices.Contains(s.sent, namespaceDeleted) {
+	if c.policy = s.policy; c.policy == refuse || c.policy == terminating && !s.isEnding() {
 		c.policy = ""
 	}
 	c.precondition = cmp.Or(c.precondition, none)
@@ -159,7 +162,7 @@ func whyEmpty(c cell) string {
 		return "reads, creations and what users do have no precondition"
 	case c.precondition == staleUID && c.verb != "delete":
 		return "patches have no UID"
-	case c.precondition == staleUID && c.state == live:
+	case c.precondition == staleUID && (c.state == live || c.state == foreign):
 		return "there was no other object of that name"
 	case c.precondition == fresh && c.state == absent:
 		return "what is absent has no version"

@@ -41,20 +41,28 @@ const (
 
 var (
 	fooVerbs = []sim.Verb{
-		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage, sim.Rename, sim.Swap, sim.DeleteFoo, sim.DeleteFoo,
-		sim.RecreateFoo, sim.AddCondition,
+		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage, sim.Rename, sim.Swap,
+		sim.DeleteFoo, sim.DeleteFoo, sim.RecreateFoo, sim.AddCondition,
 	}
-	deploymentVerbs = []sim.Verb{sim.CreateForeign, sim.CreateForeign, sim.CopyDeployment, sim.DeleteDeployment, sim.EditDeployment}
-	edits           = []sim.Edit{
-		sim.EditReplicas, sim.EditImage, sim.EditUnlabel, sim.EditOtherFields, sim.EditPause, sim.EditResume, sim.EditRecreate, sim.EditRelease, sim.EditHandOver,
-		sim.EditNoController, sim.EditUnblock, sim.EditAddFinalizer, sim.EditRemoveFinalizer, sim.EditAskAdoption, sim.EditLargeAnnotation,
+	deploymentVerbs = []sim.Verb{
+		sim.CreateForeign, sim.CreateForeign, sim.CopyDeployment, sim.CopyDeployment, sim.DeleteDeployment, sim.DeleteDeployment,
+		sim.EditDeployment,
+	}
+	edits = []sim.Edit{
+		sim.EditReplicas, sim.EditImage, sim.EditUnlabel, sim.EditOtherFields, sim.EditPause, sim.EditResume, sim.EditRecreate,
+		sim.EditRelease, sim.EditHandOver, sim.EditNoController, sim.EditUnblock, sim.EditAddFinalizer, sim.EditRemoveFinalizer,
+		sim.EditAskAdoption, sim.EditLargeAnnotation,
 	}
 )
 
 func (s *sequence) drawOperation() sim.Op {
+	verbs := slices.Concat(fooVerbs, deploymentVerbs, slices.Repeat([]sim.Verb{sim.EditDeployment}, 12))
 	op := sim.Op{
-		Verb: draw(s.random, slices.Concat(fooVerbs, deploymentVerbs, slices.Repeat([]sim.Verb{sim.EditDeployment}, 10))...), Foo: s.name(sim.Foos), Deployment: s.name(sim.Deployments),
-		Replicas: s.random.Int32N(4), NewImage: draw(s.random, images...), Propagation: draw(s.random, propagations...), Edit: draw(s.random, edits...),
+		Verb: draw(s.random, verbs...), Foo: s.name(sim.Foos), Deployment: s.name(sim.Deployments), Replicas: s.random.Int32N(4),
+		NewImage: draw(s.random, images...), Propagation: draw(s.random, propagations...), Edit: draw(s.random, edits...),
+	}
+	if s.isEnding() && s.chance(50) {
+		op.Verb = draw(s.random, sim.CreateFoo, sim.CreateForeign)
 	}
 	switch op.Verb {
 	case sim.CreateFoo:
