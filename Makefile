@@ -147,7 +147,7 @@ new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND
 
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
-	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-300000}" GOGC=400 go test -count=1 -timeout 60m -run '^TestExplore$$' -v .
+	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-300000}" GOGC=400 go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/...
 
 .PHONY: build
 build: ## Build bin/sample-controller
