@@ -151,7 +151,7 @@ compare: ## Compare the simulated API server of the tests with a real one, witho
 
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
-	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" go test -count=1 -timeout 60m -run '^TestExplore$$' -v .
+	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/newkind/...
 
 # +drop:mutation
 .PHONY: explore-faults

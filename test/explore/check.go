@@ -32,6 +32,8 @@ type Start struct {
 	IsHuge bool
 	// Operations are those before, and Then those that users may do.
 	Operations, Then []Operation
+	// Budget is explored first, one operation if it is zero.
+	Budget Budget
 	// Until is when the exploration ends, zero for never.
 	Until time.Time
 }
@@ -43,7 +45,10 @@ func Check(t *testing.T, kind Kind, starts ...Start) {
 	isSmall := os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != ""
 	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
 	for _, start := range starts {
-		budgets := []Budget{{Operations: 1}}
+		budgets := []Budget{start.Budget}
+		if start.Budget == (Budget{}) {
+			budgets[0].Operations = 1
+		}
 		if maxStates > 0 {
 			budgets = append(budgets, Budget{Operations: 2}, Budget{Operations: 1, Deviations: 1})
 		}
