@@ -235,13 +235,7 @@ func (e *Explorer) take(s *state, step step) *state {
 	t.left.Deviations -= step.costs
 	switch step.kind {
 	case store:
-		ev := s.logs[step.at][0]
-		t.logs, t.past = slices.Clone(s.logs), slices.Clone(s.past)
-		t.logs[step.at], t.past[step.at] = s.logs[step.at][1:], append(slices.Clip(s.past[step.at]), ev)
-		t.process = e.process.next(s.process, entry{kind: store, at: step.at, event: ev})
-		if e.kind.IsCoarse {
-			t.process = e.process.next(t.process, entry{kind: handle, at: step.at})
-		}
+		e.store(s, &t, step.at)
 	case handle, fire:
 		t.process = e.process.next(s.process, entry{kind: step.kind, at: step.at})
 	case begin:
@@ -292,6 +286,17 @@ func (e *Explorer) take(s *state, step step) *state {
 		t.process = e.process.next(s.process, entry{kind: relist, at: step.at, list: s.cluster.lists[step.at]})
 	}
 	return &t
+}
+
+// store puts the next event of a watch into the cache.
+func (e *Explorer) store(s, t *state, i int) {
+	ev := s.logs[i][0]
+	t.logs, t.past = slices.Clone(s.logs), slices.Clone(s.past)
+	t.logs[i], t.past[i] = s.logs[i][1:], append(slices.Clip(s.past[i]), ev)
+	t.process = e.process.next(s.process, entry{kind: store, at: i, event: ev})
+	if e.kind.IsCoarse {
+		t.process = e.process.next(t.process, entry{kind: handle, at: i})
+	}
 }
 
 // reads reports whether the request changes nothing.
