@@ -189,21 +189,25 @@ func TestExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := s.kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
+	namespace, err := s.createNamespace(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := strings.NewReader(`{"revision":"` + namespace.ResourceVersion + `"}`)
+	list, err := s.list(namespace, sim.Foos, metav1.ListOptions{}).Do(t.Context()).Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.NewReader(`{"revision":"` + list.(metav1.ListInterface).GetResourceVersion() + `"}`)
 	answer, err := http.Post(os.Getenv("COMPARE_ETCD")+"/v3/kv/compaction", "application/json", body)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("compacting etcd: %+v, %v", answer, err)
 	}
 	defer answer.Body.Close()
 	exact := metav1.ListOptions{ResourceVersion: "1", ResourceVersionMatch: metav1.ResourceVersionMatchExact}
-	if err := s.list(namespace.Name, sim.Foos, exact).Do(t.Context()).Error(); !apierrors.IsResourceExpired(err) {
+	if err := s.list(namespace, sim.Foos, exact).Do(t.Context()).Error(); !apierrors.IsResourceExpired(err) {
 		t.Errorf("a list was answered with %v", err)
 	}
-	w, err := s.list(namespace.Name, sim.Foos, metav1.ListOptions{Watch: true, ResourceVersion: "1"}).Watch(t.Context())
+	w, err := s.list(namespace, sim.Foos, metav1.ListOptions{Watch: true, ResourceVersion: "1"}).Watch(t.Context())
 	if err == nil {
 		defer w.Stop()
 		err = apierrors.FromObject((<-w.ResultChan()).Object)

@@ -118,7 +118,7 @@ func (s *sequence) precondition(resource, name string, isDeletion bool) (kind st
 		kinds = append(kinds, fresh)
 	}
 	if former != nil && isDeletion {
-		kinds = append(kinds, staleUID, staleUID)
+		kinds = append(kinds, slices.Repeat([]string{staleUID}, 4)...)
 	}
 	for _, e := range s.history {
 		if e.name() == key && (object == nil || e.Object.GetResourceVersion() != object.GetResourceVersion()) {
