@@ -207,14 +207,14 @@ func (t *tokens) object(object sim.Object) {
 	t.add(f)
 }
 
-// isCompared reports whether a controller compares the time in that field with now. Times of transitions are compared
-// with nothing, those of creations only with each other.
+// isCompared reports whether a controller compares the time in that field with now, such as one that a status has. Times
+// of transitions are compared with nothing, those of creations only with each other.
 func isCompared(field string) bool {
 	switch field {
-	case "v1.ObjectMeta.DeletionTimestamp", "v1.ManagedFieldsEntry.Time", "v1.ObservedSchedule.Since", "v1.JobStatus.CompletionTime", "v1.JobCondition.LastTransitionTime":
+	case "v1.ObjectMeta.DeletionTimestamp", "v1.ManagedFieldsEntry.Time", "v1.ObservedSchedule.Since", "v1.JobCondition.LastTransitionTime":
 		return true
 	}
-	return strings.HasPrefix(field, "v1.CronTabStatus.")
+	return strings.Contains(field, "Status.")
 }
 
 // any adds the exported fields of an object.
