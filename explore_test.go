@@ -55,7 +55,7 @@ type (
 		explore.Env
 	}
 	exploredDeployments struct {
-		explore.Client[*appsv1.Deployment]
+		explore.ResourceClient[*appsv1.Deployment]
 		otherDeploymentMethods
 	}
 	otherDeploymentMethods struct{ appsclient.DeploymentInterface }
@@ -68,7 +68,7 @@ type (
 		explore.Env
 	}
 	exploredFoos struct {
-		explore.Client[*v1alpha1.Foo]
+		explore.ResourceClient[*v1alpha1.Foo]
 		otherFooMethods
 	}
 	otherFooMethods struct{ fooclient.FooInterface }
@@ -77,7 +77,7 @@ type (
 func (k exploredKube) AppsV1() appsclient.AppsV1Interface { return exploredApps{Env: k.Env} }
 
 func (a exploredApps) Deployments(string) appsclient.DeploymentInterface {
-	return exploredDeployments{Client: explore.Client[*appsv1.Deployment]{Env: a.Env, Resource: sim.Deployments}}
+	return exploredDeployments{ResourceClient: explore.ResourceClient[*appsv1.Deployment]{Env: a.Env, Resource: sim.Deployments}}
 }
 
 func (c exploredFooClientset) SamplecontrollerV1alpha1() fooclient.SamplecontrollerV1alpha1Interface {
@@ -85,7 +85,7 @@ func (c exploredFooClientset) SamplecontrollerV1alpha1() fooclient.Samplecontrol
 }
 
 func (g exploredFooGroup) Foos(string) fooclient.FooInterface {
-	return exploredFoos{Client: explore.Client[*v1alpha1.Foo]{Env: g.Env, Resource: sim.Foos}}
+	return exploredFoos{ResourceClient: explore.ResourceClient[*v1alpha1.Foo]{Env: g.Env, Resource: sim.Foos}}
 }
 
 func (f exploredFoos) List(context.Context, metav1.ListOptions) (*v1alpha1.FooList, error) {

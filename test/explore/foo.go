@@ -65,7 +65,7 @@ func FooOperations(ops ...sim.Op) (all []Operation) {
 }
 
 // Note implements Judge.
-func (j *Foo) Note(c *Cluster) Judge {
+func (j *Foo) Note(c *ClusterState) Judge {
 	next := &Foo{map[types.UID]FooPast{}}
 	for _, object := range c.Store.Objects(sim.Foos) {
 		foo := object.(*v1alpha1.Foo)
@@ -99,7 +99,7 @@ func (j *Foo) Note(c *Cluster) Judge {
 }
 
 // Rest implements Judge.
-func (j *Foo) Rest(c *Cluster) []string {
+func (j *Foo) Rest(c *ClusterState) []string {
 	return slices.DeleteFunc(c.Store.State().Violations(), func(violation string) bool {
 		// A policy refuses what this Foo asks for, as its condition says.
 		return slices.ContainsFunc(c.Store.Objects(sim.Foos), func(object sim.Object) bool {

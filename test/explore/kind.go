@@ -57,12 +57,12 @@ type Around struct {
 // are a part of the state.
 type Judge interface {
 	// Note returns the judge after a step that has changed the cluster.
-	Note(c *Cluster) Judge
+	Note(c *ClusterState) Judge
 	// Write returns the judge after a request to write, and the invariants that it violates. before is the judge
 	// before the request.
 	Write(before Judge, w *Write) (Judge, []string)
 	// Rest returns what is wrong with a cluster in which nothing is left to do but to wait.
-	Rest(c *Cluster) []string
+	Rest(c *ClusterState) []string
 }
 
 // JudgeOfProcess is a Judge that tells what the present process did from what former ones did.
@@ -70,7 +70,7 @@ type JudgeOfProcess interface{ NewProcess() Judge }
 
 // Write is a request to write that the API server has answered.
 type Write struct {
-	*Cluster
+	*ClusterState
 
 	Request *sim.Request
 	// Before and After are the object, nil if there is none.
@@ -92,8 +92,8 @@ func Read[T sim.Object](w *Write, name string) (last T) {
 	return last
 }
 
-// Cluster is the cluster in one state.
-type Cluster struct {
+// ClusterState is the cluster in one state.
+type ClusterState struct {
 	Store *sim.Store
 
 	state     *state
@@ -102,7 +102,7 @@ type Cluster struct {
 
 // Versions returns the objects of a resource that a cache of the process may show, or has shown to a sync in progress:
 // the cached ones, those that are not delivered yet, and the present ones.
-func (c *Cluster) Versions(resource string) []sim.Object {
+func (c *ClusterState) Versions(resource string) []sim.Object {
 	s, i := c.state, slices.Index(c.resources, resource)
 	var all []sim.Object
 	add := func(event sim.Event) {

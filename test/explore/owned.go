@@ -208,7 +208,7 @@ type OwnedPast struct {
 }
 
 // Note implements Judge.
-func (j *OwnedJudge) Note(c *Cluster) Judge {
+func (j *OwnedJudge) Note(c *ClusterState) Judge {
 	next := &OwnedJudge{map[types.UID]OwnedPast{}, j.of}
 	for _, owner := range c.Store.Objects(j.of.Owner) {
 		h := j.Past[owner.GetUID()]
@@ -314,7 +314,7 @@ func (j *OwnedJudge) status(w *Write, h OwnedPast, violated func(string, ...any)
 }
 
 // Rest implements Judge.
-func (j *OwnedJudge) Rest(c *Cluster) (violations []string) {
+func (j *OwnedJudge) Rest(c *ClusterState) (violations []string) {
 	o, violated := j.of, func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
 	for _, owner := range c.Store.Objects(o.Owner) {
 		ready, reason := kinds.Ready(&unstructured.Unstructured{Object: fields(owner)})

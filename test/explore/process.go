@@ -240,13 +240,13 @@ func (Recorder) Eventf(runtime.Object, string, string, string, ...any) {}
 // AnnotatedEventf implements record.EventRecorder.
 func (Recorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
 
-// Client has the requests that controllers make. Any other one panics.
-type Client[T sim.Object] struct {
+// ResourceClient has the requests that controllers make. Any other one panics.
+type ResourceClient[T sim.Object] struct {
 	Env      Env
 	Resource string
 }
 
-func (c Client[T]) do(r *sim.Request) (none T, err error) {
+func (c ResourceClient[T]) do(r *sim.Request) (none T, err error) {
 	r.Resource = c.Resource
 	if object, err := c.Env.Send(r); object != nil || err != nil {
 		object, _ := object.(T)
@@ -268,22 +268,22 @@ func (e Env) Send(r *sim.Request) (sim.Object, error) {
 }
 
 // Get implements the typed client.
-func (c Client[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, error) {
+func (c ResourceClient[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, error) {
 	return c.do(&sim.Request{Verb: "get", Name: name})
 }
 
 // Create implements the typed client.
-func (c Client[T]) Create(_ context.Context, object T, options metav1.CreateOptions) (T, error) {
+func (c ResourceClient[T]) Create(_ context.Context, object T, options metav1.CreateOptions) (T, error) {
 	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object, DryRun: len(options.DryRun) > 0})
 }
 
 // Patch implements the typed client.
-func (c Client[T]) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, subresources ...string) (T, error) {
+func (c ResourceClient[T]) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, subresources ...string) (T, error) {
 	return c.do(&sim.Request{Verb: "patch", Name: name, Patch: patch, PatchType: kind, Subresource: strings.Join(subresources, "/")})
 }
 
 // Delete implements the typed client.
-func (c Client[T]) Delete(_ context.Context, name string, options metav1.DeleteOptions) error {
+func (c ResourceClient[T]) Delete(_ context.Context, name string, options metav1.DeleteOptions) error {
 	_, err := c.do(&sim.Request{Verb: "delete", Name: name, Options: options})
 	return err
 }

@@ -159,7 +159,7 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	return after
 }
 
-func (e *Explorer) clusterIn(s *state) *Cluster { return &Cluster{s.cluster.store, s, e.resources} }
+func (e *Explorer) clusterIn(s *state) *ClusterState { return &ClusterState{s.cluster.store, s, e.resources} }
 
 // canonical returns the hash of the canonical form of the state.
 func (e *Explorer) canonical(s *state) sum {

@@ -346,7 +346,7 @@ func (e *Explorer) write(t *state, r *sim.Request, of *run) *answer {
 	}
 	old := t.judge
 	a := e.change(t, change{kind: execute, request: r}, func(store *sim.Store) (sim.Object, error) { return store.Serve(r) }).answer
-	w.After, w.Err, w.Cluster = a.object, a.err, e.clusterIn(t)
+	w.After, w.Err, w.ClusterState = a.object, a.err, e.clusterIn(t)
 	if w.Err != nil {
 		t.judge = old
 	}

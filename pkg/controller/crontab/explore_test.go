@@ -250,7 +250,7 @@ func (j *cronTabJudge) NewProcess() explore.Judge {
 }
 
 // Note implements explore.Judge.
-func (j *cronTabJudge) Note(c *explore.Cluster) explore.Judge {
+func (j *cronTabJudge) Note(c *explore.ClusterState) explore.Judge {
 	cronTab, last := exploredCronTab(c.Store), len(j.Schedules)-1
 	if cronTab == nil || last >= 0 && j.Schedules[last].Schedule == cronTab.Spec.Schedule {
 		return j
@@ -354,7 +354,7 @@ func (j *cronTabJudge) deleted(w *explore.Write, acting *alphav1.CronTab, violat
 }
 
 // Rest implements explore.Judge.
-func (j *cronTabJudge) Rest(c *explore.Cluster) (violations []string) {
+func (j *cronTabJudge) Rest(c *explore.ClusterState) (violations []string) {
 	violated := func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
 	cronTab, refused := exploredCronTab(c.Store), c.Store.Refused()
 	active, ended := 0, map[batchv1.JobConditionType]int{}
