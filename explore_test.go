@@ -138,6 +138,7 @@ func exploredStarts() []exploredStart {
 	scaleX, imageX := sim.Op{Verb: sim.ScaleFoo, Foo: x, Replicas: 2}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: "nginx:2"}
 	deleteX, orphanX := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: orphan}
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
+	editB := sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditReplicas, Replicas: 0}
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
 	adoptA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}
 	rewrite, stall := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
@@ -155,11 +156,17 @@ func exploredStarts() []exploredStart {
 		store.Do(createX)
 		store.Do(waitingY)
 	}}
+	renameWithImage := explore.Operation{Story: "kubectl edit foo x: another name and another image", Do: func(store *sim.Store) {
+		store.Change(sim.Foos, x, func(foo sim.Object) {
+			spec := &foo.(*v1alpha1.Foo).Spec
+			spec.DeploymentName, spec.Image = b, "nginx:2"
+		})
+	}}
 	then := explore.FooOperations
 	return []exploredStart{
 		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+1"},
-		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status)...), 0, "1+0", "1+1"},
-		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA), 0, "1+0", "1+1 2+0"},
+		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status, renameWithImage)...), 0, "1+0", "1+1"},
+		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB), 0, "1+0", "1+1 2+0"},
 		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), 0, "1+1", "1+1"},
 		{"empty", nil, append(then(createX, rewrite), policies...), 0, "1+1 2+0", "1+1 2+0 2+1"},
 		{"empty, two workers", nil, then(createX), 2, "1+0", "1+1"},

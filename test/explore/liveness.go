@@ -171,11 +171,10 @@ func (e *Explorer) judgeWake(s *state) (wrong []string) {
 // controller writes, or no time passes, and in which each class has its turn or is disabled in some state, goes on for
 // ever.
 func (e *Explorer) live() {
-	if time, passes := e.quiet.classes[action{kind: pass}]; passes {
-		for _, component := range e.components(time) {
-			if acted, _, _ := e.inside(component, time); acted != 0 && e.isFair(component, acted) {
-				e.violated(e.path(component[0]), "L1: the controller works for ever without a pause")
-			}
+	time := e.class(step{kind: pass})
+	for _, component := range e.components(time) {
+		if acted, _, _ := e.inside(component, time); acted != 0 && e.isFair(component, acted) {
+			e.violated(e.path(component[0]), "L1: the controller works for ever without a pause")
 		}
 	}
 	var final []int32
