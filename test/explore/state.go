@@ -159,7 +159,9 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	return after
 }
 
-func (e *Explorer) clusterIn(s *state) *ClusterState { return &ClusterState{s.cluster.store, s, e.resources} }
+func (e *Explorer) clusterIn(s *state) *ClusterState {
+	return &ClusterState{s.cluster.store, s, e.resources}
+}
 
 // canonical returns the hash of the canonical form of the state.
 func (e *Explorer) canonical(s *state) sum {
