@@ -1,0 +1,265 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// checker runs one suite against one controller.
+type checker struct {
+	cluster    *cluster
+	recorder   *recorder
+	suite      *suite
+	command    []string
+	dir        string
+	plain      bool
+	file, only string
+	part       bool
+	owners     schema.GroupVersionResource
+	bystanders []*unstructured.Unstructured
+	// tracked are the resources whose objects are compared: see stateOf.
+	tracked map[string]bool
+	// noWatch is set if the controller was seen to watch no owners.
+	noWatch atomic.Bool
+	// slots bounds the runs at the same time.
+	slots chan struct{}
+
+	mu      sync.Mutex
+	report  report
+	planned map[string]bool
+}
+
+// attempts is how often a run is tried that does not reach its point.
+const attempts = 3
+
+// note prints what a reader of the report has to know and no judge objects to.
+func (c *checker) note(format string, arguments ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.notes = append(c.report.notes, fmt.Sprintf(format, arguments...))
+}
+
+// add adds a finding to the report and prints it.
+func (c *checker) add(id string, f finding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.id = id
+	c.report.findings = append(c.report.findings, f)
+	fmt.Print(f.text(c))
+}
+
+// all runs everything.
+func (c *checker) all(ctx context.Context) error {
+	scenarios, nothing, err := c.generate(ctx)
+	if err != nil {
+		return fmt.Errorf("running the controller on the example: %w", err)
+	}
+	if nothing != nil {
+		c.add("example", *nothing)
+		return nil
+	}
+	if c.suite.OnlyThese {
+		scenarios = nil
+	}
+	scenarios = append(scenarios, c.suite.Scenarios...)
+	var group sync.WaitGroup
+	for _, s := range scenarios {
+		if strings.HasPrefix(s.Name, c.only) || strings.HasPrefix(c.only, s.Name+" | ") {
+			group.Go(func() { c.scenario(ctx, s) })
+		}
+	}
+	group.Wait()
+	return ctx.Err()
+}
+
+// scenario runs a scenario without faults, and then once with each fault.
+func (c *checker) scenario(ctx context.Context, s *scenario) {
+	runs := make([]*outcome, 3)
+	broken := false
+	var group sync.WaitGroup
+	for i := range runs {
+		group.Go(func() {
+			var jitter *rand.Rand
+			if i > 0 {
+				jitter = rand.New(rand.NewPCG(uint64(i), 0))
+			}
+			o, err := c.once(ctx, s, nil, nil, point{}, jitter)
+			if err != nil {
+				o = &outcome{findings: []finding{{judge: "run", message: err.Error()}}}
+			}
+			runs[i] = o
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	seen := map[string]bool{}
+	for _, o := range runs {
+		for _, f := range o.findings {
+			broken = broken || f.judge == "run" || f.judge == "step" || f.judge == "settled" && strings.Contains(f.message, "never stops")
+			if !seen[f.judge] {
+				c.add(s.Name, f)
+			}
+			seen[f.judge] = true
+		}
+	}
+	c.mu.Lock()
+	c.report.runs += len(runs)
+	c.mu.Unlock()
+	if broken {
+		c.note("%s: no faults were injected, because it fails without them", s.Name)
+		return
+	}
+	ref, findings := c.learnReference(s, runs)
+	if len(s.EndsAs) > 0 {
+		findings = append(findings, c.compareEnds(ctx, s, ref)...)
+	}
+	for _, f := range findings {
+		c.add(s.Name, f)
+	}
+	if len(ref.masked) > 0 {
+		c.note("%s: differs between runs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
+	}
+	c.faults(ctx, s, ref)
+}
+
+// compareEnds compares the end with that of other steps from an empty namespace.
+func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
+	o, err := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
+	if err != nil || len(o.findings) > 0 {
+		return []finding{{judge: "run", message: fmt.Sprintf("the comparison with %s failed: %v %v", &s.EndsAs[0], err, o)}}
+	}
+	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+	lines := differences(direct, ref.end, func(key string) bool { return ref.masked[key] || c.ignored(key) || inStatus(key) })
+	if len(lines) == 0 {
+		return nil
+	}
+	return []finding{{judge: "history", message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
+}
+
+// plannedRun is one run with a fault.
+type plannedRun struct {
+	fault *fault
+	at    point
+}
+
+// plan returns the runs with faults: each request and step of the operation with each fault that applies, and
+// each watch of the resources that are compared.
+func (c *checker) plan(s *scenario, ref *reference) []plannedRun {
+	var all []plannedRun
+	add := func(f *fault, at point, kind string) {
+		id := runID(s, f, at)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(id, c.only) {
+			return
+		}
+		c.planned[kind+f.name] = true
+		all = append(all, plannedRun{f, at})
+	}
+	for _, p := range ref.points {
+		if p.request == nil {
+			add(userStep(), p.point, "user")
+			continue
+		}
+		for _, f := range requestFaults() {
+			if f.appliesTo(p.request) {
+				add(f, p.point, p.request.verb+p.request.Resource+p.request.subresource)
+			}
+		}
+	}
+	for resource := range c.tracked {
+		if strings.Contains(resource, "/") || !ref.changed[resource] {
+			continue
+		}
+		for _, f := range watchFaults(s.Name == "created") {
+			add(f, point{watchClass(resource), 1}, resource)
+		}
+	}
+	return all
+}
+
+func runID(s *scenario, f *fault, at point) string {
+	return s.Name + " | " + f.name + " | " + at.String()
+}
+
+// faults runs the scenario once with each fault.
+func (c *checker) faults(ctx context.Context, s *scenario, ref *reference) {
+	var group sync.WaitGroup
+	for _, p := range c.plan(s, ref) {
+		group.Go(func() { c.withFault(ctx, s, ref, p) })
+	}
+	group.Wait()
+}
+
+func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, p plannedRun) {
+	id := runID(s, p.fault, p.at)
+	for range attempts {
+		o, err := c.once(ctx, s, ref, p.fault, p.at, nil)
+		if ctx.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		c.report.runs++
+		c.mu.Unlock()
+		if err != nil {
+			c.add(id, finding{judge: "run", message: err.Error()})
+			return
+		}
+		for resource, n := range o.peak {
+			if n > ref.peak[resource] {
+				o.findings = append(o.findings, finding{judge: "peak", message: fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])})
+			}
+		}
+		for _, f := range o.findings {
+			f.without, f.requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
+			c.add(id, f)
+		}
+		if o.reached || len(o.findings) > 0 {
+			c.mu.Lock()
+			c.report.reached++
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.unreached = append(c.report.unreached, id)
+}
+
+// once executes one run when there is a slot.
+func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*outcome, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-c.slots }()
+	return c.execute(ctx, s, want, f, at, jitter)
+}

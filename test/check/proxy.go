@@ -1,0 +1,379 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// proxy is between the controller of one run and the API server. It confines the controller to the namespace
+// of the run, records its requests, and injects one fault.
+type proxy struct {
+	cluster     *cluster
+	namespace   string
+	server      *httptest.Server
+	passthrough *httputil.ReverseProxy
+	// crash kills the process and starts it again.
+	crash func()
+
+	mu       sync.Mutex
+	requests []*request
+	findings []finding
+	// jitter, if not nil, delays each request and event.
+	jitter *rand.Rand
+	// armed is set while the operation of the scenario runs. From then on counts has the number of requests by
+	// class, and points lists all in order.
+	armed    bool
+	counts   map[string]int
+	points   []recordedPoint
+	aliases  *aliases
+	fault    *fault
+	target   point
+	injected bool
+	// shown has the UID that the process last got of each object.
+	shown map[string]string
+	// expireNext is set if the next watch of the target is answered with 410, and cuts counts cut events.
+	expireNext bool
+	cuts       int
+	// watched has the resources of which the process watches objects.
+	watched map[string]bool
+}
+
+// recordedPoint is a point and the request there, nil for a step of the user.
+type recordedPoint struct {
+	point
+
+	request *request
+}
+
+func newProxy(c *cluster, namespace string, plain bool) *proxy {
+	p := &proxy{
+		cluster: c, namespace: namespace, counts: map[string]int{}, shown: map[string]string{}, watched: map[string]bool{},
+		passthrough: &httputil.ReverseProxy{
+			Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(c.server); out.Out.Header.Del("Authorization") },
+			Transport:     c.transport,
+			FlushInterval: -1,
+			ErrorLog:      log.New(io.Discard, "", 0),
+			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		},
+	}
+	p.server = httptest.NewUnstartedServer(p)
+	// It would report each connection of a killed client.
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if plain {
+		p.server.Start()
+		return p
+	}
+	p.server.EnableHTTP2 = true
+	p.server.StartTLS()
+	return p
+}
+
+// ca returns the certificate of the proxy, nil without TLS.
+func (p *proxy) ca() []byte {
+	if p.server.Certificate() == nil {
+		return nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+}
+
+func (p *proxy) close() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+	to, ok := parsePath(incoming.URL.Path)
+	query := incoming.URL.Query()
+	isCache := incoming.Method == http.MethodGet && to.name == ""
+	switch {
+	case !ok || strings.HasSuffix(to.Resource, "reviews"):
+		p.passthrough.ServeHTTP(w, incoming)
+		return
+	case isCache && to.namespace == "" && p.cluster.namespaced[to.GroupVersionResource.GroupResource()]:
+		to.namespace = p.namespace
+		incoming.URL.Path, incoming.URL.RawPath = to.path(), ""
+	case to.namespace != p.namespace && incoming.Method != http.MethodGet:
+		message := fmt.Sprintf("%s %s: a write outside the namespace of the run", incoming.Method, to.path())
+		p.find("isolation", strings.ReplaceAll(message, p.namespace, "NAMESPACE"))
+		respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+		return
+	}
+	switch {
+	case to.namespace != p.namespace || to.Resource == "events" || to.Resource == "leases":
+		p.passthrough.ServeHTTP(w, incoming)
+	case isCache && (query.Get("watch") == "true" || query.Get("watch") == "1"):
+		p.serveWatch(w, incoming, to)
+	case isCache:
+		p.serveList(w, incoming, to)
+	default:
+		p.serveRequest(w, incoming, to)
+	}
+}
+
+func (p *proxy) find(judge, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.findings = append(p.findings, finding{judge: judge, message: message})
+}
+
+func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to target) {
+	asJSON(incoming.Header)
+	response, err := p.forward(incoming, nil)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	list := &unstructured.UnstructuredList{}
+	if response.code == http.StatusOK && list.UnmarshalJSON(response.body) == nil {
+		for i := range list.Items {
+			p.show(to.Resource, &list.Items[i])
+		}
+	}
+	response.write(w)
+}
+
+// show notes that the process gets the object.
+func (p *proxy) show(resource string, object *unstructured.Unstructured) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown[resource+"/"+object.GetName()] = string(object.GetUID())
+}
+
+// serveRequest records a request and injects the fault that is due.
+func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to target) {
+	body, err := io.ReadAll(incoming.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	pause(incoming.Context(), p.jitterDelay())
+	r := newRequest(incoming.Method, incoming.Header.Get("Content-Type"), to, body)
+	if incoming.URL.Query().Has("dryRun") {
+		r.verb = http.MethodGet
+	}
+	f := p.record(r)
+	switch {
+	case f == nil || f.executes:
+	case f.kills:
+		p.crash()
+		panic(http.ErrAbortHandler)
+	default:
+		respond(w, f.code, f.reason, "injected by check")
+		return
+	}
+	response, err := p.forward(incoming, body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	p.answered(r, response)
+	if f != nil {
+		if f.kills {
+			p.crash()
+		}
+		panic(http.ErrAbortHandler)
+	}
+	response.write(w)
+}
+
+// record records the request and returns the fault to inject into it, or nil.
+func (p *proxy) record(r *request) *fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.at = p.cluster.clock.Now()
+	r.shown = p.shown[r.Resource+"/"+r.name]
+	p.requests = append(p.requests, r)
+	if !p.armed {
+		return nil
+	}
+	f := p.count(r.class(p.aliases.of), r)
+	if f != nil {
+		r.fault = f.name
+	}
+	return f
+}
+
+// count counts a point and returns the fault to inject there, or nil. The caller holds the lock.
+func (p *proxy) count(class string, r *request) *fault {
+	p.counts[class]++
+	here := point{class, p.counts[class]}
+	p.points = append(p.points, recordedPoint{here, r})
+	if p.fault == nil || p.fault.watch != nil || p.injected || here != p.target {
+		return nil
+	}
+	p.injected = true
+	return p.fault
+}
+
+// answered records the answer of the API server.
+func (p *proxy) answered(r *request, response *apiResponse) {
+	object := decodeObject(response.body)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.code = response.code
+	if object == nil || !r.applied() && r.verb != http.MethodGet {
+		return
+	}
+	uid := string(object.GetUID())
+	if r.verb == http.MethodDelete {
+		if object.GetKind() == "Status" {
+			uid = find("{.details.uid}", object.Object)
+		}
+		r.deletes = uid
+		return
+	}
+	r.revision = object.GetResourceVersion()
+	if r.name == "" {
+		r.name = object.GetName()
+	}
+	if r.code == http.StatusOK || r.code == http.StatusCreated {
+		p.shown[r.Resource+"/"+r.name] = uid
+	}
+}
+
+// step is a point where the process can be dead while the user acts.
+func (p *proxy) step(class string) *fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.armed {
+		return nil
+	}
+	return p.count("user: "+class, nil)
+}
+
+// arm begins the operation.
+func (p *proxy) arm(f *fault, at point) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed, p.fault, p.target = true, f, at
+}
+
+// disarm ends the injection of faults and the counting of points.
+func (p *proxy) disarm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = false
+}
+
+func (p *proxy) wasInjected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.injected && !p.expireNext
+}
+
+// recorded returns a copy of the requests from that index on.
+func (p *proxy) recorded(from int) []request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var copies []request
+	for _, r := range p.requests[from:] {
+		copies = append(copies, *r)
+	}
+	return copies
+}
+
+func (p *proxy) jitterDelay() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.jitter == nil {
+		return 0
+	}
+	return time.Duration(p.jitter.Int64N(int64(100 * time.Millisecond)))
+}
+
+// apiResponse is a complete response of the API server.
+type apiResponse struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+func (a *apiResponse) write(w http.ResponseWriter) {
+	for name, values := range a.header {
+		if name != "Content-Length" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(a.code)
+	// The client may be gone.
+	_, _ = w.Write(a.body)
+}
+
+// forward sends the request to the API server. It does not cancel it when the client dies: the API server
+// may have applied it, and the run must know.
+func (p *proxy) forward(incoming *http.Request, body []byte) (*apiResponse, error) {
+	out := p.toAPIServer(incoming.Clone(context.WithoutCancel(incoming.Context())))
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	response, err := p.cluster.transport.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	return &apiResponse{response.StatusCode, response.Header, data}, err
+}
+
+// toAPIServer addresses the request. Without Accept-Encoding the transport asks for gzip and also decompresses.
+func (p *proxy) toAPIServer(out *http.Request) *http.Request {
+	out.RequestURI, out.Host = "", ""
+	out.URL.Scheme, out.URL.Host = p.cluster.server.Scheme, p.cluster.server.Host
+	out.Header.Del("Accept-Encoding")
+	out.Header.Del("Authorization")
+	return out
+}
+
+// asJSON makes the client accept JSON alone, with the parameters as, g and v of each type that it accepts.
+func asJSON(header http.Header) {
+	types := strings.Split(header.Get("Accept"), ",")
+	for i, accepted := range types {
+		_, parameters, _ := strings.Cut(accepted, ";")
+		types[i] = "application/json"
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			if key, _, _ := strings.Cut(strings.TrimSpace(parameter), "="); key == "as" || key == "g" || key == "v" {
+				types[i] += ";" + strings.TrimSpace(parameter)
+			}
+		}
+	}
+	header.Set("Accept", strings.Join(types, ","))
+}
+
+// pause is for delays that are part of a fault, never for waiting.
+func pause(ctx context.Context, duration time.Duration) {
+	if duration <= 0 {
+		return
+	}
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
