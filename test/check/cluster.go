@@ -18,44 +18,57 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/clock"
 )
 
-// cluster is the API server behind the proxies.
+// cluster is the API server behind the proxies, and what it tells of each namespace.
 type cluster struct {
 	clock clock.Clock
-	// server is its address, and transport connects to it as the user of the kubeconfig.
+	// transport connects to the server as the user of the kubeconfig.
 	server    *url.URL
 	transport http.RoundTripper
 	client    dynamic.Interface
 	mapper    meta.RESTMapper
-	// namespaced has the namespaced resources, and recorded those whose objects the recorder keeps.
+	// namespaced has the namespaced resources, and recorded those of which histories are kept.
 	namespaced map[schema.GroupResource]bool
 	recorded   []schema.GroupVersionResource
+
+	mu        sync.Mutex
+	histories map[string]*history
 }
 
 // unrecorded are the resources of which controllers and the cluster write objects at any time.
 var unrecorded = []string{"events", "leases", "endpoints", "endpointslices", "podmetrics"}
 
-// newCluster connects to the cluster of the kubeconfig, and creates the CRDs that it does not have.
-func newCluster(ctx context.Context, kubeconfig string, crds []string) (*cluster, error) {
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// newCluster connects to the cluster of the kubeconfig, by default that of kubectl.
+func newCluster(kubeconfig string) (*cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -63,7 +76,7 @@ func newCluster(ctx context.Context, kubeconfig string, crds []string) (*cluster
 		return nil, err
 	}
 	config.QPS = -1
-	c := &cluster{clock: clock.RealClock{}, namespaced: map[schema.GroupResource]bool{}}
+	c := &cluster{clock: clock.RealClock{}, namespaced: map[schema.GroupResource]bool{}, histories: map[string]*history{}}
 	if c.server, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, err
 	}
@@ -77,96 +90,54 @@ func newCluster(ctx context.Context, kubeconfig string, crds []string) (*cluster
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range crds {
-		if err := c.install(ctx, file); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	return c, c.discover(d)
-}
-
-// install creates the CRDs in the file that do not exist, and waits until they are served.
-func (c *cluster) install(ctx context.Context, file string) error {
-	objects, err := readObjects(file)
-	if err != nil {
-		return err
-	}
-	client := c.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	for _, object := range objects {
-		if err := createIfAbsent(ctx, client, object); err != nil {
-			return err
-		}
-		err := poll(ctx, time.Minute, func(ctx context.Context) error {
-			crd, err := client.Get(ctx, object.GetName(), getOptions)
-			if err == nil && find(`{.status.conditions[?(@.type=="Established")].status}`, crd.Object) != "True" {
-				err = fmt.Errorf("%s is not established", object.GetName())
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *cluster) discover(d *discovery.DiscoveryClient) error {
 	all, err := restmapper.GetAPIGroupResources(d)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.mapper = restmapper.NewDiscoveryRESTMapper(all)
 	for _, group := range all {
 		for version, resources := range group.VersionedResources {
-			for i := range resources {
-				r := &resources[i]
-				gvr := schema.GroupVersionResource{Group: group.Group.Name, Version: version, Resource: r.Name}
-				if !r.Namespaced || strings.Contains(r.Name, "/") {
-					continue
-				}
-				c.namespaced[gvr.GroupResource()] = true
-				if version == group.Group.PreferredVersion.Version && slices.Contains(r.Verbs, "watch") && !slices.Contains(unrecorded, r.Name) {
-					c.recorded = append(c.recorded, gvr)
-				}
-			}
+			c.discover(group.Group.Name, version, version == group.Group.PreferredVersion.Version, resources)
 		}
 	}
-	return nil
+	return c, nil
 }
 
-// resource returns the resource of a kind.
-func (c *cluster) resource(apiVersion, kind string) (schema.GroupVersionResource, error) {
+func (c *cluster) discover(group, version string, preferred bool, resources []metav1.APIResource) {
+	for i := range resources {
+		r := &resources[i]
+		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: r.Name}
+		if !r.Namespaced || strings.Contains(r.Name, "/") {
+			continue
+		}
+		c.namespaced[gvr.GroupResource()] = true
+		if preferred && slices.Contains(r.Verbs, "watch") && !slices.Contains(unrecorded, r.Name) {
+			c.recorded = append(c.recorded, gvr)
+		}
+	}
+}
+
+// at returns a client for objects of that kind in the namespace, and their resource.
+func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, string, error) {
 	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return schema.GroupVersionResource{}, err
+		return nil, "", err
 	}
-	return mapping.Resource, nil
+	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource.Resource, nil
 }
-
-// at returns a client for objects of that kind in the namespace.
-func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, error) {
-	gvr, err := c.resource(apiVersion, kind)
-	if err != nil {
-		return nil, err
-	}
-	return c.client.Resource(gvr).Namespace(namespace), nil
-}
-
-var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // createNamespace returns the name of a new namespace, once Pods are admitted there.
 func (c *cluster) createNamespace(ctx context.Context) (string, error) {
-	namespace := &unstructured.Unstructured{Object: map[string]any{
+	created, err := c.client.Resource(namespaces).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"generateName": "check-"},
-	}}
-	created, err := c.client.Resource(namespaces).Create(ctx, namespace, createOptions)
+	}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
 	accounts := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"})
-	return created.GetName(), poll(ctx, time.Minute, func(ctx context.Context) error {
-		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", getOptions)
+	return created.GetName(), poll(ctx, stepTimeout, func(ctx context.Context) error {
+		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 }
@@ -174,9 +145,103 @@ func (c *cluster) createNamespace(ctx context.Context) (string, error) {
 // writeKubeconfig writes the kubeconfig of a controller, whose only cluster is the proxy.
 func writeKubeconfig(dir, server string, ca []byte, namespace string) (string, error) {
 	file := filepath.Join(dir, namespace+".kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: check\n"+
+	return file, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: check\n"+
 		"clusters: [{name: check, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
 		"contexts: [{name: check, context: {cluster: check, user: check, namespace: %s}}]\n"+
-		"users: [{name: check, user: {token: check}}]\n", server, encode64(ca), namespace)
-	return file, os.WriteFile(file, []byte(text), 0o600)
+		"users: [{name: check, user: {token: check}}]\n",
+		server, base64.StdEncoding.EncodeToString(ca), namespace), 0o600)
+}
+
+// version is one version of an object. Revisions order the versions of all objects of a cluster.
+type version struct {
+	resource string
+	object   *unstructured.Unstructured
+	revision int64
+	deleted  bool
+}
+
+// isLive reports whether the object exists and nobody has deleted it.
+func (v *version) isLive() bool { return !v.deleted && v.object.GetDeletionTimestamp() == nil }
+
+// history has every version of every recorded object in a namespace.
+type history struct {
+	mu         sync.Mutex
+	versions   []version
+	lastChange time.Time
+}
+
+// all returns the versions so far, and when the last one came.
+func (h *history) all() ([]version, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.versions), h.lastChange
+}
+
+// latest returns the last version of each object, deleted ones included.
+func latest(versions []version) map[types.UID]version {
+	last := map[types.UID]version{}
+	for _, v := range versions {
+		last[v.object.GetUID()] = v
+	}
+	return last
+}
+
+// record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls
+// failed.
+func (c *cluster) record(ctx context.Context, failed func(error)) error {
+	for _, gvr := range c.recorded {
+		client := c.client.Resource(gvr)
+		now, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
+		}
+		source := &cache.ListWatch{WatchFuncWithContext: client.Watch}
+		events, err := watchtools.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), source)
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", gvr.GroupResource(), err)
+		}
+		go func() {
+			for event := range events.ResultChan() {
+				object, ok := event.Object.(*unstructured.Unstructured)
+				if !ok || event.Type == watch.Error {
+					break
+				}
+				c.add(gvr.Resource, object, event.Type)
+			}
+			failed(fmt.Errorf("the watch of %s ended", gvr.GroupResource()))
+		}()
+	}
+	return nil
+}
+
+// add adds a version to the history of its namespace, if that has a run.
+func (c *cluster) add(resource string, object *unstructured.Unstructured, event watch.EventType) {
+	c.mu.Lock()
+	h := c.histories[object.GetNamespace()]
+	c.mu.Unlock()
+	// kube-controller-manager keeps this ConfigMap in each namespace.
+	if h == nil || event == watch.Bookmark || object.GetName() == "kube-root-ca.crt" {
+		return
+	}
+	// Etcd's revisions are numbers.
+	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.versions = append(h.versions, version{resource, object, revision, event == watch.Deleted})
+	h.lastChange = c.clock.Now()
+}
+
+// historyOf begins the history of a namespace.
+func (c *cluster) historyOf(namespace string) *history {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.histories[namespace] = &history{lastChange: c.clock.Now()}
+	return c.histories[namespace]
+}
+
+// forget ends the history of a namespace.
+func (c *cluster) forget(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.histories, namespace)
 }

@@ -17,12 +17,15 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // fault is one way in which a request, the process that sent it, or a watch can fail.
@@ -34,18 +37,12 @@ type fault struct {
 	// kills kills the process, before the API server gets the request or, if executes is set, before the
 	// process gets the answer. With executes alone only the answer is lost.
 	kills, executes bool
-	watch           *watchFault
-}
-
-// watchFault applies to the events of one resource after the operation began, not to the initial list.
-type watchFault struct {
-	// delay is the delay of each event.
-	delay time.Duration
-	// hold is for how long all events are held from the first one on, once.
-	hold time.Duration
-	// cuts is how many events are cut in their middle.
-	cuts int
-	// expires ends the watch with 410: as the answer to the next watch, or with inStream as an event.
+	// The others are about watches: the events of one resource after the operation began. wait is how late each
+	// event is or, with once, the first one, and those after it until then. cuts is how many events are cut in
+	// their middle. expires ends the watch with 410: as the next answer or, with inStream, as an event.
+	wait              time.Duration
+	once              bool
+	cuts              int
 	expires, inStream bool
 }
 
@@ -61,23 +58,22 @@ func requestFaults() []*fault {
 	}
 }
 
-// watchFaults returns the faults of watches. A controller may bound its wait for a watch: one hold is longer
-// than the 30 seconds that are usual.
-func watchFaults(long bool) []*fault {
-	all := []*fault{
-		{name: "late-0.3s", watch: &watchFault{delay: 300 * time.Millisecond}},
-		{name: "late-1.5s", watch: &watchFault{delay: 1500 * time.Millisecond}},
-		{name: "held-4s", watch: &watchFault{hold: 4 * time.Second}},
-		{name: "held-33s", watch: &watchFault{hold: 33 * time.Second}},
-		{name: "cut", watch: &watchFault{cuts: 3}},
-		{name: "410-answer", watch: &watchFault{expires: true}},
-		{name: "410-event", watch: &watchFault{expires: true, inStream: true}},
+// longHold is longer than the 30 seconds for which a controller may wait for a watch.
+const longHold = 33 * time.Second
+
+func watchFaults() []*fault {
+	return []*fault{
+		{name: "late-0.3s", wait: 300 * time.Millisecond},
+		{name: "late-1.5s", wait: 1500 * time.Millisecond},
+		{name: "held-4s", wait: 4 * time.Second, once: true},
+		{name: "held-33s", wait: longHold, once: true},
+		{name: "cut", cuts: 3},
+		{name: "410-answer", expires: true},
+		{name: "410-event", expires: true, inStream: true},
 	}
-	return slices.DeleteFunc(all, func(f *fault) bool { return f.watch.hold > 30*time.Second && !long })
 }
 
-// userStep is the fault of a process that is not running while the user acts.
-func userStep() *fault { return &fault{name: "down", kills: true} }
+func (f *fault) isOfWatch() bool { return f.wait > 0 || f.cuts > 0 || f.expires }
 
 // appliesTo reports whether a correct API server can answer the request so. Without a precondition it has no
 // reason for a conflict, except of a patch, which it retries five times on its own.
@@ -115,4 +111,149 @@ func mustEncode(value any) []byte {
 		panic(err)
 	}
 	return data
+}
+
+// watchEvent is a watch event on the wire.
+type watchEvent struct {
+	Type   watch.EventType `json:"type"`
+	Object json.RawMessage `json:"object"`
+
+	receivedAt time.Time
+}
+
+// watchStream is one connection of a watch.
+type watchStream struct {
+	proxy    *proxy
+	resource string
+	writer   http.ResponseWriter
+	events   chan watchEvent
+	// inInitialList is set until the bookmark after the initial list.
+	inInitialList bool
+}
+
+func watchClass(resource string) string { return "WATCH " + resource }
+
+func (p *proxy) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
+	listing := incoming.URL.Query().Get("sendInitialEvents") == "true"
+	if !listing && p.takeExpired(resource) {
+		respond(w, http.StatusGone, metav1.StatusReasonExpired, "injected by check")
+		return
+	}
+	out := p.toAPIServer(incoming.Clone(incoming.Context()))
+	asJSON(out.Header)
+	response, err := p.cluster.transport.RoundTrip(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer response.Body.Close()
+	w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
+	w.WriteHeader(response.StatusCode)
+	if response.StatusCode != http.StatusOK {
+		// The client may be gone.
+		_, _ = io.Copy(w, response.Body)
+		return
+	}
+	p.mu.Lock()
+	p.watched[resource] = true
+	p.mu.Unlock()
+	s := &watchStream{p, resource, w, make(chan watchEvent, 1000), listing}
+	s.write(nil)
+	go s.read(incoming.Context(), json.NewDecoder(response.Body))
+	for e := range s.events {
+		if !s.handle(incoming.Context(), &e) {
+			return
+		}
+	}
+}
+
+// takeExpired reports whether the watch is to be answered with 410.
+func (p *proxy) takeExpired(resource string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	expired := p.expireNext && p.target.class == watchClass(resource)
+	p.expireNext = p.expireNext && !expired
+	return expired
+}
+
+// read receives events and notes the time, even while earlier events are held.
+func (s *watchStream) read(ctx context.Context, from *json.Decoder) {
+	defer close(s.events)
+	for {
+		var e watchEvent
+		if from.Decode(&e) != nil {
+			return
+		}
+		e.receivedAt = s.proxy.cluster.clock.Now()
+		select {
+		case s.events <- e:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// due returns the fault to inject into an event of this watch, or nil, and counts it.
+func (s *watchStream) due() *fault {
+	p := s.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.fault
+	if !p.armed || f == nil || p.target.class != watchClass(s.resource) || p.injected && (f.once || f.expires) || f.cuts > 0 && p.cuts == f.cuts {
+		return nil
+	}
+	p.injected = true
+	p.cuts++
+	p.expireNext = f.expires && !f.inStream
+	return f
+}
+
+// handle delivers an event or injects the fault. It reports whether the watch continues.
+func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
+	object := &unstructured.Unstructured{}
+	if e.Type == watch.Error || object.UnmarshalJSON(e.Object) != nil {
+		s.write(mustEncode(e))
+		return true
+	}
+	if !s.inInitialList && e.Type != watch.Bookmark && !s.inject(ctx, e) {
+		return false
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if e.Type == watch.Bookmark {
+		s.inInitialList = s.inInitialList && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
+	} else {
+		s.proxy.show(s.resource, object)
+	}
+	s.write(mustEncode(e))
+	return true
+}
+
+// inject injects the fault that is due, and reports whether the watch continues with the event.
+func (s *watchStream) inject(ctx context.Context, e *watchEvent) bool {
+	pause(ctx, s.proxy.jitterDelay())
+	f := s.due()
+	switch {
+	case f == nil:
+	case f.cuts > 0:
+		data := mustEncode(e)
+		s.write(data[:len(data)/2])
+		panic(http.ErrAbortHandler)
+	case f.inStream:
+		s.write(mustEncode(&watchEvent{Type: watch.Error, Object: newStatus(http.StatusGone, metav1.StatusReasonExpired, "injected by check")}))
+		return false
+	case f.expires:
+		return false
+	default:
+		s.proxy.holding.Add(1)
+		pause(ctx, e.receivedAt.Add(f.wait).Sub(s.proxy.cluster.clock.Now()))
+		s.proxy.holding.Add(-1)
+	}
+	return true
+}
+
+// write sends data to the client, which may be gone.
+func (s *watchStream) write(data []byte) {
+	_, _ = s.writer.Write(data)
+	_ = http.NewResponseController(s.writer).Flush()
 }

@@ -37,72 +37,66 @@ const bystanderPrefix = "bystander-"
 
 // generate runs the controller on the example, and returns scenarios that follow from what it does. It also
 // makes the bystanders. A finding says that there is nothing to test.
-func (c *checker) generate(ctx context.Context) ([]*scenario, *finding, error) {
-	r, err := c.newRun(ctx, nil, nil)
+func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
+	r, err := c.newRun(ctx, nil)
 	if r != nil {
 		defer r.close(ctx)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := r.take(ctx, []step{{Apply: c.suite.example}}); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := r.rest(ctx, nil); err != nil {
-		return nil, &finding{judge: "settled", message: err.Error(), requests: lastOf(r.proxy.recorded(0))}, nil
+	err = r.rest(ctx, nil)
+	if err != nil {
+		return nil, err
 	}
 	requests := r.proxy.recorded(0)
+	r.proxy.mu.Lock()
+	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
+	r.proxy.mu.Unlock()
 	for i := range requests {
 		track(c.tracked, &requests[i])
 	}
 	if len(c.tracked) == 0 {
-		return nil, &finding{judge: "idle", message: "the controller wrote nothing for the example; its output:\n" + r.output.String()}, nil
+		return nil, &finding{judge: "idle", message: "the controller wrote nothing for the example"}
 	}
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
-	scenarios := c.ofOwner()
-	changes, err := c.changes(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	scenarios = append(scenarios, changes...)
-	owned := map[string]bool{}
-	for _, v := range c.ownedBy(r.history.all(), c.suite.example.GetName()) {
+	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
+	seen := map[string]bool{}
+	versions, _ := r.history.all()
+	for _, v := range c.owned(versions) {
 		c.tracked[v.resource] = true
-		if owned[v.resource] {
-			continue
+		if !seen[v.resource] {
+			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
 		}
-		owned[v.resource] = true
-		some, err := c.ofDependent(ctx, r, v, sentFor(requests, v))
-		if err != nil {
-			return nil, nil, err
-		}
-		scenarios = append(scenarios, some...)
+		seen[v.resource] = true
 	}
-	return scenarios, nil, nil
+	return scenarios, nil
 }
 
 // ofOwner returns the scenarios that need no knowledge of the example.
 func (c *checker) ofOwner() []*scenario {
-	created, to := step{Apply: c.suite.example}, refTo(c.suite.example)
+	created := []step{{Apply: c.suite.example}}
+	to := *created[0].ref()
 	deleted := func(policy metav1.DeletionPropagation) []step {
 		return []step{{Delete: &deleteStep{to, policy}}, {Wait: &waitStep{ref: to, Gone: true}}}
 	}
-	prepared := []step{created}
+	background := deleted(metav1.DeletePropagationBackground)
 	return []*scenario{
-		{Name: "created", Steps: []step{created}},
-		{Name: "deleted", Prepare: prepared, Steps: deleted(metav1.DeletePropagationBackground)},
-		{Name: "deleted in the foreground", Prepare: prepared, Steps: deleted(metav1.DeletePropagationForeground)},
-		{
-			Name: "deleted and created again", Prepare: prepared, Restores: true,
-			Steps: append(deleted(metav1.DeletePropagationBackground), created),
-		},
+		{Name: "created", Steps: created},
+		{Name: "deleted", Prepare: created, Steps: background},
+		{Name: "deleted in the foreground", Prepare: created, Steps: deleted(metav1.DeletePropagationForeground)},
+		{Name: "deleted and created again", Prepare: created, Restores: true, Steps: slices.Concat(background, created)},
 	}
 }
 
 // changes returns a scenario for each scalar in the spec of the example that the API server lets users change.
-func (c *checker) changes(ctx context.Context, r *run) ([]*scenario, error) {
+func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 	client := c.cluster.client.Resource(c.owners).Namespace(r.namespace)
-	to := refTo(c.suite.example)
+	prepare := []step{{Apply: c.suite.example}}
+	to := *prepare[0].ref()
 	var scenarios []*scenario
 	for _, path := range scalars(c.suite.example.Object, ".spec.") {
 		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
@@ -110,46 +104,47 @@ func (c *checker) changes(ctx context.Context, r *run) ([]*scenario, error) {
 			c.note("%s is not changed: %v", path, err)
 			continue
 		}
-		scenarios = append(scenarios, &scenario{
-			Name: "change " + path, Prepare: []step{{Apply: c.suite.example}},
-			Steps: []step{{Patch: &patchStep{ref: to, JSON: patch}}}, EndsAs: []step{{Apply: changed}},
-		})
+		steps := []step{{Patch: &patchStep{ref: to, JSON: patch}}}
+		scenarios = append(scenarios, &scenario{Name: "change " + path, Prepare: prepare, Steps: steps, EndsAs: []step{{Apply: changed}}})
 	}
-	return scenarios, nil
+	return scenarios
 }
 
-// ofDependent returns the scenarios about an object that the example owns and for which the controller sent
-// that body, and makes its bystanders.
-func (c *checker) ofDependent(ctx context.Context, r *run, v version, sent map[string]any) ([]*scenario, error) {
+// ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields
+// drift that the controller sent to create it.
+func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests []request) []*scenario {
 	to := ref{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Owned: true}
-	prepared := []step{{Apply: c.suite.example}}
-	scenarios := []*scenario{
-		{Name: "delete " + v.resource, Prepare: prepared, Restores: true, Steps: []step{{Delete: &deleteStep{to, metav1.DeletePropagationBackground}}}},
+	prepare := []step{{Apply: c.suite.example}}
+	scenarios := []*scenario{{
+		Name: "delete " + v.resource, Prepare: prepare, Restores: true,
+		Steps: []step{{Delete: &deleteStep{to, metav1.DeletePropagationBackground}}},
+	}}
+	sent := slices.IndexFunc(requests, func(r request) bool {
+		return r.Resource == v.resource && r.name == v.object.GetName() && r.body != nil && r.subresource == ""
+	})
+	client, _, err := c.cluster.at(r.namespace, to.APIVersion, to.Kind)
+	if sent < 0 || err != nil {
+		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.resource)
+		return scenarios
 	}
-	gvr, err := c.cluster.resource(to.APIVersion, to.Kind)
-	if err != nil {
-		return nil, err
-	}
-	client := c.cluster.client.Resource(gvr).Namespace(r.namespace)
-	for _, path := range scalars(sent, ".spec.", ".data.", ".metadata.labels.", ".metadata.annotations.") {
+	body := requests[sent].body
+	for _, path := range scalars(body, ".spec.", ".data.", ".metadata.labels.", ".metadata.annotations.") {
 		patch, _, err := change(ctx, client, v.object.GetName(), v.object.Object, path)
 		if err != nil {
 			c.note("%s %s does not drift: %v", v.resource, path, err)
 			continue
 		}
 		scenarios = append(scenarios, &scenario{
-			Name: "drift " + v.resource + " " + path, Prepare: prepared, Restores: true,
+			Name: "drift " + v.resource + " " + path, Prepare: prepare, Restores: true,
 			Steps: []step{{Patch: &patchStep{ref: to, JSON: patch}}},
 		})
 	}
-	if sent != nil {
-		c.addBystanders(ctx, client, v, sent)
-	}
-	return scenarios, nil
+	c.addBystanders(ctx, client, v, body)
+	return scenarios
 }
 
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
-func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v version, sent map[string]any) {
+func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
 		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
 		o.Object["metadata"] = map[string]any{}
@@ -161,22 +156,12 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 			// Otherwise its Pods would take part in the run.
 			spec["replicas"] = int64(0)
 		}
-		if _, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: dryRun}); err != nil {
+		if _, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 			c.note("no bystander for %s: %v", v.resource, err)
 			return
 		}
 		c.bystanders = append(c.bystanders, o)
 	}
-}
-
-// sentFor returns the body with which the controller created the object, nil if it is not known.
-func sentFor(requests []request, v version) map[string]any {
-	for i := range requests {
-		if r := &requests[i]; r.Resource == v.resource && r.name == v.object.GetName() && r.body != nil && r.subresource == "" {
-			return r.body
-		}
-	}
-	return nil
 }
 
 // scalars returns the paths of the scalars that begin so, sorted.
@@ -217,7 +202,7 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 	var last error
 	for _, value := range candidates {
 		patch := mustEncode([]map[string]any{{"op": "replace", "path": pointer(path), "value": value}})
-		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: dryRun})
+		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			last = err
 			continue
@@ -238,33 +223,16 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 func pointer(path string) string {
 	var out strings.Builder
 	for path != "" {
-		var word string
-		if strings.HasPrefix(path, ".[") {
-			word, path, _ = strings.Cut(path[2:], "]")
+		word, rest, bracketed := "", "", strings.HasPrefix(path, ".[")
+		if bracketed {
+			word, rest, _ = strings.Cut(path[2:], "]")
 		} else {
-			end := strings.Index(path[1:], ".") + 1
-			if end == 0 {
-				end = len(path)
-			}
-			word, path = path[1:end], path[end:]
+			word, rest, _ = strings.Cut(path[1:], ".")
+		}
+		if path = rest; path != "" && !bracketed {
+			path = "." + path
 		}
 		out.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(word))
 	}
 	return out.String()
-}
-
-// lastOf returns how often each class of write was sent, for a controller that never stops.
-func lastOf(requests []request) []string {
-	counts := map[string]int{}
-	plain := newAliases("\x00", nil)
-	for i := range requests {
-		if requests[i].isWrite() {
-			counts[requests[i].class(plain.of)]++
-		}
-	}
-	var lines []string
-	for _, class := range slices.Sorted(maps.Keys(counts)) {
-		lines = append(lines, fmt.Sprintf("%s: %d times", class, counts[class]))
-	}
-	return lines
 }

@@ -17,11 +17,13 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -32,16 +34,19 @@ import (
 // finding is what a judge holds against the controller.
 type finding struct {
 	judge, message string
-	// id is the run, and requests are those of the operation, beside those without the fault.
+	// id is the run. requests are those of the operation, beside those without the fault.
 	id                string
 	without, requests []string
 }
 
+// Error implements error.
+func (f *finding) Error() string { return f.judge + ": " + f.message }
+
 // outcome is what is known of a run at its end.
 type outcome struct {
 	namespace string
-	versions  []version
-	// prepared is how many versions there were when the operation began, and rested the time after its end.
+	// prepared is how many of the versions there were when the operation began.
+	versions []version
 	prepared int
 	requests []request
 	points   []recordedPoint
@@ -68,7 +73,7 @@ type reference struct {
 
 // execute runs the scenario, with a fault if f is not nil. want is nil in a faultless run.
 func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*outcome, error) {
-	r, err := c.newRun(ctx, s, jitter)
+	r, err := c.newRun(ctx, jitter)
 	if r != nil {
 		defer r.close(ctx)
 	}
@@ -81,18 +86,19 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 		r.proxy.aliases = newAliases(r.namespace, want.stable)
 		atPrepared, atEnd = c.comparison(want, want.prepared, r.namespace), c.comparison(want, want.end, r.namespace)
 	}
-	err = r.take(ctx, s.Prepare)
-	if err == nil {
+	if err = r.take(ctx, s.Prepare); err == nil {
 		err = r.rest(ctx, atPrepared)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("before the operation: %w", err)
 	}
-	o.prepared = len(r.history.all())
+	versions, _ := r.history.all()
+	o.prepared = len(versions)
 	r.proxy.arm(f, at)
 	if err = r.take(ctx, s.Steps); err == nil {
 		err = r.rest(ctx, atEnd)
 	}
+	o.reached = r.proxy.disarm()
 	var noops []request
 	if err == nil {
 		noops, err = r.settle(ctx, atEnd)
@@ -100,13 +106,14 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	var notAtRest *restError
-	if errors.As(err, &notAtRest) {
-		o.findings = append(o.findings, finding{judge: notAtRest.judge, message: strings.Join(notAtRest.lines, "\n")})
+	var found *finding
+	if errors.As(err, &found) {
+		o.findings = append(o.findings, *found)
 	} else if err != nil {
 		o.findings = append(o.findings, finding{judge: "step", message: err.Error()})
 	}
-	o.versions, o.requests, o.points, o.reached = r.history.all(), r.proxy.recorded(0), r.proxy.points, r.proxy.wasInjected()
+	o.versions, _ = r.history.all()
+	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
 	c.judge(r, o, noops)
 	return o, nil
 }
@@ -127,9 +134,12 @@ func (c *checker) ignored(key string) bool {
 // judge applies the judges that need no other run.
 func (c *checker) judge(r *run, o *outcome, noops []request) {
 	plain := newAliases(r.namespace, nil).of
+	found := func(judge, format string, arguments ...any) {
+		o.findings = append(o.findings, finding{judge: judge, message: fmt.Sprintf(format, arguments...)})
+	}
 	o.findings = append(o.findings, r.proxy.findings...)
 	if len(noops) > 0 && !c.suite.AllowNoops {
-		o.findings = append(o.findings, finding{judge: "settled", message: fmt.Sprintf("after a touch of its owner, %s wrote what was there", noops[0].class(plain))})
+		found("settled", "after a touch of its owner, %s wrote what was there", noops[0].class(plain))
 	}
 	byClass := map[string][]time.Time{}
 	for i := range o.requests {
@@ -137,19 +147,20 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 		class := request.class(plain)
 		byClass[class] = append(byClass[class], request.at)
 		if request.isWrite() && strings.HasPrefix(request.name, bystanderPrefix) {
-			o.findings = append(o.findings, finding{judge: "bystander", message: class + ": not of an object that the controller made"})
+			found("bystander", "%s: the controller did not make this object", class)
 		}
 		if request.deletes != "" && request.shown != "" && request.deletes != request.shown {
-			o.findings = append(o.findings, finding{judge: "replaced", message: class + ": deleted an object that the process had never seen, of the name of one that it had"})
+			found("replaced", "%s: deleted an object that the process had not seen, of the name of one that it had", class)
 		}
 	}
-	for _, class := range slices.Sorted(maps.Keys(byClass)) {
-		if times := byClass[class]; hot(times) {
-			o.findings = append(o.findings, finding{judge: "hot loop", message: fmt.Sprintf("%s: %d requests, %d or more in a second", class, len(times), hotCount)})
+	for class, times := range byClass {
+		if hot(times) {
+			found("hot loop", "%s: %d requests, %d or more in a second", class, len(times), hotCount)
 		}
 	}
-	if r.output.panicked() {
-		o.findings = append(o.findings, finding{judge: "panic", message: r.output.String()})
+	// What the runtime of Go prints when a program dies.
+	if log, err := os.ReadFile(r.output.Name()); err == nil && strings.Contains(string(log), "panic: ") && strings.Contains(string(log), "\ngoroutine ") {
+		found("panic", "%s", log)
 	}
 	o.peak = c.peak(o.versions)
 }
@@ -169,27 +180,21 @@ func hot(times []time.Time) bool {
 // peak returns how many objects of each resource one owner had at most at the same time. What is being deleted
 // does not count.
 func (c *checker) peak(versions []version) map[string]int {
-	most, live := map[string]int{}, map[types.UID]version{}
-	owners := map[types.UID]bool{}
-	for _, v := range versions {
-		if v.resource == c.owners.Resource {
-			owners[v.object.GetUID()] = true
-		}
-	}
+	most, live, last := map[string]int{}, map[types.UID]version{}, latest(versions)
 	versions = slices.Clone(versions)
-	slices.SortStableFunc(versions, func(a, b version) int { return int(a.revision - b.revision) })
+	slices.SortStableFunc(versions, func(a, b version) int { return cmp.Compare(a.revision, b.revision) })
 	for _, v := range versions {
-		if v.deleted || v.object.GetDeletionTimestamp() != nil {
-			delete(live, v.object.GetUID())
+		delete(live, v.object.GetUID())
+		if !v.isLive() {
 			continue
 		}
 		live[v.object.GetUID()] = v
-		counts := map[string]int{}
+		counts := map[types.UID]int{}
 		for _, other := range live {
 			for _, o := range other.object.GetOwnerReferences() {
-				if owners[o.UID] && other.resource == v.resource {
-					counts[string(o.UID)]++
-					most[v.resource] = max(most[v.resource], counts[string(o.UID)])
+				if owner, ok := last[o.UID]; ok && owner.resource == c.owners.Resource && other.resource == v.resource {
+					counts[o.UID]++
+					most[v.resource] = max(most[v.resource], counts[o.UID])
 				}
 			}
 		}
@@ -215,10 +220,9 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	var findings []finding
 	reached := map[point]int{}
 	for i, o := range runs {
-		names := newAliases(o.namespace, ref.stable)
 		prepared := c.stateOf(o.versions[:o.prepared], ref.tracked, newAliases(o.namespace, ref.stable))
 		end := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
-		points := repoint(o.points, names)
+		points := repoint(o.points, newAliases(o.namespace, ref.stable))
 		for _, p := range points {
 			reached[p.point]++
 		}
@@ -226,28 +230,28 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 			ref.prepared, ref.end, ref.points, ref.requests = prepared, end, points, describe(points)
 			continue
 		}
-		all := differences(ref.prepared, prepared, func(string) bool { return false })
-		for _, line := range append(all, differences(ref.end, end, func(string) bool { return false })...) {
+		for _, line := range slices.Concat(differences(ref.prepared, prepared, c.ignored), differences(ref.end, end, c.ignored)) {
 			key, _, _ := strings.Cut(line[2:], ": ")
-			if !ref.masked[key] && !c.ignored(key) && strings.Contains(key, " .spec") && !strings.HasPrefix(key, c.owners.Resource+" ") {
+			if !ref.masked[key] && strings.Contains(key, " .spec") && !strings.HasPrefix(key, c.owners.Resource+" ") {
 				findings = append(findings, finding{judge: "differs", message: "two runs without a fault end differently: " + line})
 			}
 			ref.masked[key] = true
 		}
 	}
 	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
-	if s.Restores {
-		lines := differences(ref.prepared, ref.end, func(key string) bool { return ref.masked[key] || c.ignored(key) || inStatus(key) })
-		if len(lines) > 0 {
+	if s.Restores && !slices.Contains(c.suite.Keeps, s.Name) {
+		if lines := c.compare(ref, ref.prepared, ref.end); len(lines) > 0 {
 			findings = append(findings, finding{judge: "restores", message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
 		}
 	}
 	return ref, findings
 }
 
-// inStatus reports whether a line is of a status or a generation, which may tell of the past.
-func inStatus(key string) bool {
-	return strings.Contains(key, " .status") || strings.HasSuffix(key, " .metadata.generation")
+// compare compares two states of one scenario, without what may tell of the past.
+func (c *checker) compare(ref *reference, want, got state) []string {
+	return differences(want, got, func(key string) bool {
+		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " .status") || strings.HasSuffix(key, " .metadata.generation")
+	})
 }
 
 // repoint counts points again, with names that all runs have.
@@ -279,10 +283,9 @@ func commonNames(runs []*outcome) map[string]bool {
 			counts[name]++
 		}
 	}
-	maps.DeleteFunc(counts, func(_ string, n int) bool { return n < len(runs) })
 	stable := map[string]bool{}
-	for name := range counts {
-		stable[name] = true
+	for name, n := range counts {
+		stable[name] = n == len(runs)
 	}
 	return stable
 }

@@ -27,6 +27,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 )
 
@@ -61,19 +62,22 @@ func check(ctx context.Context) (bool, error) {
 	if c.suite, err = readSuite(c.file); err != nil {
 		return false, fmt.Errorf("%s: %w", c.file, err)
 	}
-	if c.cluster, err = newCluster(ctx, *kubeconfig, c.suite.CRDs); err != nil {
+	if c.cluster, err = newCluster(*kubeconfig); err != nil {
 		return false, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	if c.owners, err = c.cluster.resource(c.suite.example.GetAPIVersion(), c.suite.example.GetKind()); err != nil {
+	gvk := c.suite.example.GroupVersionKind()
+	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
 		return false, err
 	}
+	c.owners = mapping.Resource
 	if c.dir, err = os.MkdirTemp("", "check-"); err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(c.dir)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if c.recorder, err = startRecorder(ctx, c.cluster, cancel); err != nil {
+	if err := c.cluster.record(ctx, cancel); err != nil {
 		return false, err
 	}
 	c.slots = make(chan struct{}, *parallel)
@@ -83,3 +87,66 @@ func check(ctx context.Context) (bool, error) {
 	fmt.Print("\n" + c.report.text())
 	return c.report.passed(), nil
 }
+
+// report is what check prints in the end.
+type report struct {
+	runs, reached int
+	findings      []finding
+	unreached     []string
+	notes         []string
+}
+
+// text returns the finding with the requests of both runs side by side, and the command that repeats it.
+func (f *finding) text(c *checker) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "\nFINDING %s: %s\n%s\n", f.judge, f.id, indent(f.message))
+	if len(f.requests) > 0 {
+		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
+		for i := range max(len(f.without), len(f.requests)) {
+			fmt.Fprintf(&out, "    %-70s | %s\n", at(f.without, i), at(f.requests, i))
+		}
+	}
+	fmt.Fprintf(&out, "    repeat: go run ./test/check -suite %s -only '%s' -- %s\n", c.file, f.id, strings.Join(c.command, " "))
+	return out.String()
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return ""
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
+}
+
+// tooManyUnreached is the share of faults, in percent, that may have found no occasion.
+const tooManyUnreached = 5
+
+// text returns the summary.
+func (r *report) text() string {
+	var out strings.Builder
+	for _, note := range r.notes {
+		fmt.Fprintln(&out, "note: "+note)
+	}
+	for _, id := range r.unreached {
+		fmt.Fprintln(&out, "not reached: "+id)
+	}
+	judges := map[string]int{}
+	for i := range r.findings {
+		judges[r.findings[i].judge]++
+	}
+	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, %d findings %v\n", r.runs, r.reached, len(r.unreached), len(r.findings), judges)
+	if r.tooFew() {
+		fmt.Fprintf(&out, "FAILED: more than %d %% of the faults were not reached\n", tooManyUnreached)
+	}
+	return out.String()
+}
+
+func (r *report) tooFew() bool {
+	return 100*len(r.unreached) > tooManyUnreached*(r.reached+len(r.unreached))
+}
+
+// passed reports whether the controller passes.
+func (r *report) passed() bool { return len(r.findings) == 0 && !r.tooFew() && r.runs > 0 }

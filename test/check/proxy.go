@@ -27,12 +27,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 // proxy is between the controller of one run and the API server. It confines the controller to the namespace
@@ -44,6 +48,8 @@ type proxy struct {
 	passthrough *httputil.ReverseProxy
 	// crash kills the process and starts it again.
 	crash func()
+	// holding is how many watches hold events back: a run is not at rest before these are delivered.
+	holding atomic.Int32
 
 	mu       sync.Mutex
 	requests []*request
@@ -133,7 +139,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
 	case to.namespace != p.namespace || to.Resource == "events" || to.Resource == "leases":
 		p.passthrough.ServeHTTP(w, incoming)
 	case isCache && (query.Get("watch") == "true" || query.Get("watch") == "1"):
-		p.serveWatch(w, incoming, to)
+		p.serveWatch(w, incoming, to.Resource)
 	case isCache:
 		p.serveList(w, incoming, to)
 	default:
@@ -226,7 +232,7 @@ func (p *proxy) count(class string, r *request) *fault {
 	p.counts[class]++
 	here := point{class, p.counts[class]}
 	p.points = append(p.points, recordedPoint{here, r})
-	if p.fault == nil || p.fault.watch != nil || p.injected || here != p.target {
+	if p.fault == nil || p.fault.isOfWatch() || p.injected || here != p.target {
 		return nil
 	}
 	p.injected = true
@@ -245,7 +251,7 @@ func (p *proxy) answered(r *request, response *apiResponse) {
 	uid := string(object.GetUID())
 	if r.verb == http.MethodDelete {
 		if object.GetKind() == "Status" {
-			uid = find("{.details.uid}", object.Object)
+			uid = kinds.Find("{.details.uid}", object.Object)
 		}
 		r.deletes = uid
 		return
@@ -259,33 +265,32 @@ func (p *proxy) answered(r *request, response *apiResponse) {
 	}
 }
 
-// step is a point where the process can be dead while the user acts.
-func (p *proxy) step(class string) *fault {
+// step counts a point where the process can be down while the user acts, and reports whether it is to be.
+func (p *proxy) step(class string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.armed {
-		return nil
-	}
-	return p.count("user: "+class, nil)
+	return p.armed && p.count("user: "+class, nil) != nil
 }
 
-// arm begins the operation.
+// forget is called between two processes.
+func (p *proxy) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown, p.watched = map[string]string{}, map[string]bool{}
+}
+
+// arm begins the operation: from here on points are counted and the fault is injected.
 func (p *proxy) arm(f *fault, at point) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.fault, p.target = true, f, at
 }
 
-// disarm ends the injection of faults and the counting of points.
-func (p *proxy) disarm() {
+// disarm ends the operation, and reports whether the fault was injected.
+func (p *proxy) disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = false
-}
-
-func (p *proxy) wasInjected() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	return p.injected && !p.expireNext
 }
 
@@ -298,6 +303,18 @@ func (p *proxy) recorded(from int) []request {
 		copies = append(copies, *r)
 	}
 	return copies
+}
+
+// wroteAfter returns when the process last wrote, if that is later.
+func (p *proxy) wroteAfter(since time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range slices.Backward(p.requests) {
+		if r.isWrite() && r.at.After(since) {
+			return r.at
+		}
+	}
+	return since
 }
 
 func (p *proxy) jitterDelay() time.Duration {

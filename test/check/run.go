@@ -21,107 +21,105 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 // run is one run of a scenario: a namespace, the controller, and the proxy between it and the API server.
 type run struct {
-	check *checker
-	// scenario is nil for the run in which check learns what the controller does.
-	scenario  *scenario
+	check     *checker
 	namespace string
 	history   *history
 	proxy     *proxy
-	output    *output
-
-	mu         sync.Mutex
+	// kubeconfig and output are files.
 	kubeconfig string
-	process    *process
-	closed     bool
-	exits      int
+	output     *os.File
+
+	mu      sync.Mutex
+	process *process
+	closed  bool
 }
 
 // The bounds of waits that only a failing run reaches.
 const (
 	startTimeout = 30 * time.Second
 	stepTimeout  = 60 * time.Second
-	restTimeout  = 150 * time.Second
+	restTimeout  = 100 * time.Second
 )
 
 // newRun starts the controller in a new namespace. jitter is nil for no delays.
-func (c *checker) newRun(ctx context.Context, s *scenario, jitter *rand.Rand) (*run, error) {
+func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 	namespace, err := c.cluster.createNamespace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{check: c, scenario: s, namespace: namespace, output: &output{}, history: c.recorder.begin(namespace)}
-	r.proxy = newProxy(c.cluster, namespace, c.plain)
+	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace, c.plain)}
 	r.proxy.jitter, r.proxy.crash, r.proxy.aliases = jitter, func() { r.restart(ctx, func() {}) }, newAliases(namespace, nil)
-	if r.kubeconfig, err = writeKubeconfig(c.dir, r.proxy.server.URL, r.proxy.ca(), namespace); err != nil {
-		r.close(ctx)
-		return nil, err
+	r.kubeconfig, err = writeKubeconfig(c.dir, r.proxy.server.URL, r.proxy.ca(), namespace)
+	if err == nil {
+		r.output, err = os.Create(r.kubeconfig + ".log")
 	}
-	if err := c.setUp(ctx, namespace); err != nil {
-		r.close(ctx)
-		return nil, err
+	if err == nil {
+		err = c.setUp(ctx, namespace)
+	}
+	if err != nil {
+		return r, err
 	}
 	r.restart(ctx, func() {})
-	return r, r.awaitStarted(ctx)
+	err = poll(ctx, startTimeout, func(context.Context) error {
+		if !r.watches() {
+			return errors.New("the controller does not watch " + c.owners.Resource)
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil && len(c.tracked) == 0 {
+		// It may read owners now and then, or do nothing at all.
+		c.noWatch.Store(true)
+		return r, nil
+	}
+	return r, err
 }
 
-// setUp creates the objects that each namespace has before the controller starts. A bystander of the name owned
-// gets a ConfigMap as its owner.
+// setUp creates the objects that each namespace has before the controller starts. A ConfigMap is the owner of
+// the bystanders that have one.
 func (c *checker) setUp(ctx context.Context, namespace string) error {
 	stranger := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": bystanderPrefix + "owner"},
 	}}
-	configMaps, err := c.cluster.at(namespace, "v1", "ConfigMap")
-	if err != nil {
-		return err
-	}
-	if stranger, err = configMaps.Create(ctx, stranger, createOptions); err != nil {
-		return err
-	}
-	for _, object := range slices.Concat(c.suite.setup, c.bystanders) {
-		object = object.DeepCopy()
+	for _, object := range slices.Concat([]*unstructured.Unstructured{stranger}, c.suite.setup, c.bystanders) {
 		if strings.HasPrefix(object.GetName(), bystanderPrefix+"owned-") {
+			object = object.DeepCopy()
 			object.SetOwnerReferences([]metav1.OwnerReference{{
 				APIVersion: "v1", Kind: "ConfigMap", Name: stranger.GetName(), UID: stranger.GetUID(), Controller: ptr.To(true),
 			}})
 		}
-		client, err := c.cluster.at(namespace, object.GetAPIVersion(), object.GetKind())
-		if err == nil {
-			err = createIfAbsent(ctx, client, object)
+		client, _, err := c.cluster.at(namespace, object.GetAPIVersion(), object.GetKind())
+		if err != nil {
+			return err
 		}
+		created, err := client.Create(ctx, object, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
+		if object == stranger {
+			stranger.SetUID(created.GetUID())
+		}
 	}
 	return nil
-}
-
-// awaitStarted waits until the process watches the owners, unless it never does.
-func (r *run) awaitStarted(ctx context.Context) error {
-	err := poll(ctx, startTimeout, func(context.Context) error {
-		if !r.watches() {
-			return errors.New("the controller does not watch " + r.check.owners.Resource)
-		}
-		return nil
-	})
-	if err != nil && ctx.Err() == nil && r.scenario == nil {
-		r.check.noWatch.Store(true)
-		return nil
-	}
-	return err
 }
 
 // watches reports whether the process that runs now watches the owners.
@@ -131,6 +129,41 @@ func (r *run) watches() bool {
 	return r.proxy.watched[r.check.owners.Resource] || r.check.noWatch.Load()
 }
 
+// process is one process of the controller, with its children. done is closed when it has exited.
+type process struct {
+	*exec.Cmd
+
+	done chan struct{}
+}
+
+// start starts the command with the placeholders {} and {namespace} replaced.
+func (r *run) start() (*process, error) {
+	arguments := slices.Clone(r.check.command)
+	for i := range arguments {
+		arguments[i] = strings.NewReplacer("{}", r.kubeconfig, "{namespace}", r.namespace).Replace(arguments[i])
+	}
+	p := &process{Cmd: exec.Command(arguments[0], arguments[1:]...), done: make(chan struct{})}
+	p.Stdout, p.Stderr, p.SysProcAttr = r.output, r.output, &syscall.SysProcAttr{Setpgid: true}
+	// Other variables could connect the controller to an API server past its proxy.
+	p.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "KUBE") })
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		// The state of the process says how it ended.
+		_ = p.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// kill kills the process and its children, and returns once it has exited.
+func (p *process) kill() {
+	// It may have exited.
+	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
+	<-p.done
+}
+
 // restart kills the process, if there is one, calls meanwhile, and starts another one.
 func (r *run) restart(ctx context.Context, meanwhile func()) {
 	r.mu.Lock()
@@ -138,15 +171,17 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	if r.closed {
 		return
 	}
-	if r.process != nil {
-		r.process.kill()
-		r.clearLeases(ctx)
+	if former := r.process; former != nil {
+		r.process = nil
+		former.kill()
+		if client, _, err := r.check.cluster.at(r.namespace, "coordination.k8s.io/v1", "Lease"); err == nil && !r.check.suite.KeepLease {
+			// The next process would wait for the killed one. Without leases it does not.
+			_ = client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		}
 	}
-	r.proxy.mu.Lock()
-	r.proxy.shown, r.proxy.watched = map[string]string{}, map[string]bool{}
-	r.proxy.mu.Unlock()
+	r.proxy.forget()
 	meanwhile()
-	p, err := startProcess(r.check.command, r.kubeconfig, r.namespace, r.output)
+	p, err := r.start()
 	if err != nil {
 		r.proxy.find("exit", "it does not start: "+err.Error())
 		return
@@ -157,43 +192,14 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 
 // supervise starts the controller again if it exits by itself, as the kubelet does.
 func (r *run) supervise(ctx context.Context, p *process) {
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return
-	}
-	if !p.failed() {
-		return
-	}
+	<-p.done
 	r.mu.Lock()
-	r.exits++
-	first := r.exits == 1
+	byItself := r.process == p && !r.closed
 	r.mu.Unlock()
-	if first {
-		r.proxy.find("exit", "the controller exited by itself: "+p.command.ProcessState.String())
-	}
-	pause(ctx, time.Second)
-	r.restart(ctx, func() {})
-}
-
-// clearLeases removes the holder of each lease, so that the next process does not wait for the killed one.
-func (r *run) clearLeases(ctx context.Context) {
-	if r.check.suite.KeepLease {
-		return
-	}
-	client, err := r.check.cluster.at(r.namespace, "coordination.k8s.io/v1", "Lease")
-	if err != nil {
-		return
-	}
-	leases, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return
-	}
-	for i := range leases.Items {
-		patch := []byte(`{"spec":{"holderIdentity":""}}`)
-		if _, err := client.Patch(ctx, leases.Items[i].GetName(), types.MergePatchType, patch, patchOptions); err != nil && ctx.Err() == nil {
-			r.proxy.find("infrastructure", "clearing a lease: "+err.Error())
-		}
+	if byItself {
+		r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String())
+		pause(ctx, time.Second)
+		r.restart(ctx, func() {})
 	}
 }
 
@@ -206,7 +212,8 @@ func (r *run) close(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	r.proxy.close()
-	r.check.recorder.end(r.namespace)
+	r.output.Close()
+	r.check.cluster.forget(r.namespace)
 	// A namespace that is left costs nothing but room.
 	_ = r.check.cluster.client.Resource(namespaces).Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 }
@@ -216,10 +223,13 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	for i := range steps {
 		s := &steps[i]
 		var err error
-		if s.Wait == nil && r.proxy.step(s.String()) != nil {
-			r.restart(ctx, func() { err = r.act(ctx, s) })
+		act := func() {
+			err = poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s) })
+		}
+		if s.Wait == nil && r.proxy.step(s.String()) {
+			r.restart(ctx, act)
 		} else {
-			err = r.act(ctx, s)
+			act()
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
@@ -228,66 +238,48 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	return nil
 }
 
+// act takes one step.
 func (r *run) act(ctx context.Context, s *step) error {
+	client, name, err := r.resolve(s.ref())
+	if err != nil {
+		return err
+	}
+	options := metav1.PatchOptions{FieldManager: "check-user"}
+	var object *unstructured.Unstructured
 	switch {
+	case s.Wait != nil:
+		return checkWait(ctx, client, name, s.Wait)
 	case s.Apply != nil:
-		client, err := r.check.cluster.at(r.namespace, s.Apply.GetAPIVersion(), s.Apply.GetKind())
-		if err != nil {
+		options.Force = ptr.To(true)
+		object, err = client.Patch(ctx, name, types.ApplyYAMLPatchType, mustEncode(s.Apply), options)
+	case s.Patch != nil && s.Patch.JSON != nil:
+		object, err = client.Patch(ctx, name, types.JSONPatchType, s.Patch.JSON, options)
+	case s.Patch != nil:
+		object, err = client.Patch(ctx, name, types.MergePatchType, s.Patch.Merge, options)
+	default:
+		if object, err = client.Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		options := metav1.ApplyOptions{FieldManager: "check-user", Force: true}
-		applied, err := client.Apply(ctx, s.Apply.GetName(), s.Apply, options)
-		return r.awaitRecorded(ctx, applied, err)
-	case s.Wait != nil:
-		return poll(ctx, stepTimeout, func(ctx context.Context) error { return r.checkWait(ctx, s.Wait) })
-	case s.Patch != nil:
-		return poll(ctx, stepTimeout, func(ctx context.Context) error {
-			client, name, err := r.resolve(s.Patch.ref)
-			if err != nil {
-				return err
-			}
-			patch, patchType := s.Patch.Merge, types.MergePatchType
-			if s.Patch.JSON != nil {
-				patch, patchType = s.Patch.JSON, types.JSONPatchType
-			}
-			patched, err := client.Patch(ctx, name, patchType, patch, patchOptions)
-			return r.awaitRecorded(ctx, patched, err)
-		})
-	}
-	client, name, err := r.resolve(s.Delete.ref)
-	if err != nil {
-		return err
-	}
-	object, err := client.Get(ctx, name, getOptions)
-	if err != nil {
-		return err
-	}
-	options := metav1.DeleteOptions{}
-	if s.Delete.Propagation != "" {
-		options.PropagationPolicy = &s.Delete.Propagation
-	}
-	if err := client.Delete(ctx, name, options); err != nil {
-		return err
-	}
-	return poll(ctx, stepTimeout, func(context.Context) error {
-		r.history.mu.Lock()
-		defer r.history.mu.Unlock()
-		if v, ok := r.history.existing[object.GetUID()]; ok && v.object.GetDeletionTimestamp() == nil {
-			return errors.New("the deletion is not seen")
+		options := metav1.DeleteOptions{}
+		if s.Delete.Propagation != "" {
+			options.PropagationPolicy = &s.Delete.Propagation
 		}
-		return nil
-	})
+		err = client.Delete(ctx, name, options)
+	}
+	if err != nil {
+		return err
+	}
+	return r.awaitRecorded(ctx, object, s.Delete != nil)
 }
 
-// awaitRecorded waits until the history has the version that a step wrote. Until then the former state would
-// look like the final one.
-func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructured, err error) error {
-	if err != nil {
-		return err
-	}
+// awaitRecorded waits until the history has the version or the deletion. Until then the former state would look
+// like the final one.
+func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructured, deletion bool) error {
 	return poll(ctx, stepTimeout, func(context.Context) error {
-		for _, v := range r.history.all() {
-			if v.object.GetUID() == object.GetUID() && v.object.GetResourceVersion() == object.GetResourceVersion() {
+		versions, _ := r.history.all()
+		for i := range versions {
+			v := &versions[i]
+			if v.object.GetUID() == object.GetUID() && (deletion && !v.isLive() || !deletion && v.object.GetResourceVersion() == object.GetResourceVersion()) {
 				return nil
 			}
 		}
@@ -295,12 +287,8 @@ func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructur
 	})
 }
 
-func (r *run) checkWait(ctx context.Context, w *waitStep) error {
-	client, name, err := r.resolve(w.ref)
-	if err != nil {
-		return err
-	}
-	object, err := client.Get(ctx, name, getOptions)
+func checkWait(ctx context.Context, client dynamic.ResourceInterface, name string, w *waitStep) error {
+	object, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case w.Gone && apierrors.IsNotFound(err):
 		return nil
@@ -309,8 +297,27 @@ func (r *run) checkWait(ctx context.Context, w *waitStep) error {
 	case err != nil:
 		return err
 	}
-	if got := find(w.Path, object.Object); got != w.Value {
+	if got := kinds.Find(w.Path, object.Object); got != w.Value {
 		return fmt.Errorf("it has %q", got)
 	}
 	return nil
+}
+
+// resolve returns a client for the object of a step, and its name.
+func (r *run) resolve(to *ref) (dynamic.ResourceInterface, string, error) {
+	client, resource, err := r.check.cluster.at(r.namespace, to.APIVersion, to.Kind)
+	if err != nil || !to.Owned {
+		return client, to.Name, err
+	}
+	var names []string
+	versions, _ := r.history.all()
+	for _, v := range r.check.owned(versions) {
+		if v.resource == resource && v.isLive() {
+			names = append(names, v.object.GetName())
+		}
+	}
+	if len(names) == 0 {
+		return nil, "", fmt.Errorf("the example owns no %s", to.Kind)
+	}
+	return client, slices.Min(names), nil
 }

@@ -28,7 +28,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 )
 
 // state has the scalars of objects by "resource name path".
@@ -37,17 +36,15 @@ type state map[string]string
 // stateOf returns the state after the versions: of the resources in tracked, and of their status where
 // tracked has resource/status, because another controller may write it.
 func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
-	existing, uids := map[types.UID]version{}, []string{}
-	for _, v := range versions {
-		if _, known := existing[v.object.GetUID()]; !known {
-			alias := v.resource + "/" + names.of(v.resource, v.object.GetName())
-			uids = append(uids, string(v.object.GetUID()), alias)
-		}
-		existing[v.object.GetUID()] = v
+	words := []string{names.namespace, "NAMESPACE"}
+	for i := range versions {
+		// In order, because an alias may be a number.
+		v := &versions[i]
+		words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
 	}
-	replace := strings.NewReplacer(append(uids, names.namespace, "NAMESPACE")...)
+	replace := strings.NewReplacer(words...)
 	s := state{}
-	for _, v := range existing {
+	for _, v := range latest(versions) {
 		if v.deleted || !tracked[v.resource] {
 			continue
 		}
@@ -82,7 +79,8 @@ func (c *checker) stateOf(versions []version, tracked map[string]bool, names *al
 	return s
 }
 
-// differences returns the lines in which two states differ, without the ignored ones.
+// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
+// lacks is one line.
 func differences(want, got state, ignored func(string) bool) []string {
 	var lines []string
 	keys := maps.Clone(want)
@@ -90,76 +88,55 @@ func differences(want, got state, ignored func(string) bool) []string {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		a, inWant := want[key]
 		b, inGot := got[key]
+		object := key[:strings.LastIndex(key, " ")+1]
+		_, wanted := want[object+".kind"]
+		_, exists := got[object+".kind"]
 		switch {
 		case ignored(key) || inWant == inGot && a == b:
-		case !inGot:
-			lines = append(lines, fmt.Sprintf("- %s: %s", key, a))
-		case !inWant:
-			lines = append(lines, fmt.Sprintf("+ %s: %s", key, b))
+		case wanted != exists && !strings.HasSuffix(key, " .kind"):
+		case wanted != exists && exists:
+			lines = append(lines, "+ "+key+": "+b)
+		case wanted != exists:
+			lines = append(lines, "- "+key+": "+a)
 		default:
-			lines = append(lines, fmt.Sprintf("  %s: %s -> %s", key, a, b))
+			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
 		}
 	}
 	return lines
 }
 
-// restError says why a run is not at rest as it should be.
-type restError struct {
-	judge string
-	lines []string
-}
-
-// Error implements error.
-func (e *restError) Error() string { return e.judge + ": " + strings.Join(e.lines, "; ") }
-
-// rest waits until nothing changes, and the state differs in nothing that matters. differs may be nil.
+// rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding
+// is what it waited for in vain.
 func (r *run) rest(ctx context.Context, differs func([]version) []string) error {
 	quiet := r.check.suite.Quiet.Duration
 	if differs == nil {
 		quiet = quiet * 3 / 2
 	}
-	last := &restError{judge: "settled", lines: []string{"the controller never stops writing"}}
+	var last error = &finding{judge: "settled", message: "the controller never stops writing"}
 	err := poll(ctx, restTimeout, func(context.Context) error {
-		since := r.quietFor()
-		if since < quiet || !r.watches() {
+		versions, changed := r.history.all()
+		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
+		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
 		if differs == nil {
+			last = nil
 			return nil
 		}
-		lines := differs(r.history.all())
-		if len(lines) == 0 {
-			return nil
+		if lines := differs(versions); len(lines) > 0 {
+			last = &finding{judge: "end", message: strings.Join(lines, "\n")}
+		} else {
+			last = nil
 		}
-		last = &restError{judge: "end", lines: lines}
 		if since > r.check.suite.Patience.Duration {
 			return nil
 		}
 		return last
 	})
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err != nil && ctx.Err() != nil {
+		return err
 	}
-	if err != nil || last.judge == "end" && len(differs(r.history.all())) > 0 {
-		return last
-	}
-	return nil
-}
-
-// quietFor returns for how long neither an object changed nor the controller wrote.
-func (r *run) quietFor() time.Duration {
-	last := r.history.changedAt()
-	r.proxy.mu.Lock()
-	defer r.proxy.mu.Unlock()
-	for _, request := range slices.Backward(r.proxy.requests) {
-		if request.isWrite() {
-			if request.at.After(last) {
-				last = request.at
-			}
-			break
-		}
-	}
-	return r.check.cluster.clock.Now().Sub(last)
+	return last
 }
 
 // touched is the annotation with which check makes the controller sync each owner again.
@@ -167,20 +144,23 @@ const touched = "check-touched"
 
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
 func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
-	r.proxy.disarm()
-	before, known := r.proxy.recorded(0), map[string]bool{}
+	before, known := len(r.proxy.recorded(0)), map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range r.history.all() {
+	versions, _ := r.history.all()
+	for _, v := range versions {
 		known[v.object.GetResourceVersion()] = true
 	}
 	for i := range owners.Items {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
-		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, patchOptions)
-		if err := r.awaitRecorded(ctx, object, err); err != nil {
+		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			err = r.awaitRecorded(ctx, object, false)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("touching an owner: %w", err)
 		}
 		known[object.GetResourceVersion()] = true
@@ -189,7 +169,7 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 		return nil, err
 	}
 	var noops []request
-	for _, request := range r.proxy.recorded(len(before)) {
+	for _, request := range r.proxy.recorded(before) {
 		if request.applied() && known[request.revision] {
 			noops = append(noops, request)
 		}
@@ -197,35 +177,15 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 	return noops, nil
 }
 
-// resolve returns a client for the object of a step, and its name.
-func (r *run) resolve(to ref) (dynamic.ResourceInterface, string, error) {
-	gvr, err := r.check.cluster.resource(to.APIVersion, to.Kind)
-	if err != nil || !to.Owned {
-		return r.check.cluster.client.Resource(gvr).Namespace(r.namespace), to.Name, err
-	}
-	var names []string
-	for _, v := range r.check.ownedBy(r.history.all(), r.check.suite.example.GetName()) {
-		if v.resource == gvr.Resource && v.object.GetDeletionTimestamp() == nil {
-			names = append(names, v.object.GetName())
-		}
-	}
-	if len(names) == 0 {
-		return nil, "", fmt.Errorf("the example owns no %s", to.Kind)
-	}
-	return r.check.cluster.client.Resource(gvr).Namespace(r.namespace), slices.Min(names), nil
-}
-
-// ownedBy returns the last version of each existing object that an owner of that name owns.
-func (c *checker) ownedBy(versions []version, name string) []version {
-	existing, owners := map[types.UID]version{}, map[types.UID]bool{}
-	for _, v := range versions {
-		existing[v.object.GetUID()] = v
-		owners[v.object.GetUID()] = owners[v.object.GetUID()] || v.resource == c.owners.Resource && v.object.GetName() == name
-	}
-	var owned []version
-	for _, v := range existing {
-		ours := slices.ContainsFunc(v.object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return owners[o.UID] })
-		if !v.deleted && ours {
+// owned returns the last version of each existing object that the example owns.
+func (c *checker) owned(versions []version) []version {
+	last, owned := latest(versions), []version(nil)
+	for _, v := range last {
+		ours := slices.ContainsFunc(v.object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			owner, ok := last[o.UID]
+			return ok && owner.resource == c.owners.Resource && owner.object.GetName() == c.suite.example.GetName()
+		})
+		if ours && !v.deleted {
 			owned = append(owned, v)
 		}
 	}

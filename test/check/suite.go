@@ -19,43 +19,38 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/jsonpath"
 )
 
 // suite is what a suite file says of a controller. The paths in it are relative to the file.
 type suite struct {
-	// CRDs are files with CRDs, which are created in the cluster unless they exist.
-	CRDs []string `json:"crds,omitempty"`
 	// Example is a file with one object that the controller reconciles.
 	Example string `json:"example"`
-	// Setup are files with objects that each namespace has before the controller starts.
-	Setup []string `json:"setup,omitempty"`
-	// Scenarios are beyond the generated ones, which OnlyThese leaves out.
+	// Setup is a file with objects that each namespace has before the controller starts.
+	Setup string `json:"setup,omitempty"`
+	// Scenarios are beyond the generated ones.
 	Scenarios []*scenario `json:"scenarios,omitempty"`
-	OnlyThese bool        `json:"onlyThese,omitempty"`
 	// Quiet is for how long nothing changes at rest: longer than the controller waits on its own.
 	Quiet metav1.Duration `json:"quiet,omitempty"`
 	// Patience is for how long the end may differ while nothing changes.
 	Patience metav1.Duration `json:"patience,omitempty"`
-	// Ignore are beginnings of lines of an end that no judge compares, such as "deployments x .spec.paused".
+	// Ignore are beginnings of lines that no judge compares, such as "deployments x .spec.paused".
 	Ignore []string `json:"ignore,omitempty"`
-	// AllowNoops is set if a sync may repeat a write that changes nothing, as a server-side apply.
+	// Keeps are the generated scenarios after which the controller leaves what a user did.
+	Keeps []string `json:"keeps,omitempty"`
+	// AllowNoops is set if a sync may repeat a write that changes nothing, such as a server-side apply.
 	AllowNoops bool `json:"allowNoops,omitempty"`
 	// KeepLease is set if a new process must wait until the lease of the killed one expires.
 	KeepLease bool `json:"keepLease,omitempty"`
@@ -67,8 +62,7 @@ type suite struct {
 // scenario is what users do, and what must follow.
 type scenario struct {
 	Name string `json:"name"`
-	// Prepare leads to the state in which the operation begins, by default that of the example at rest. No
-	// fault is injected into it.
+	// Prepare leads to the state in which the operation begins. No fault is injected into it.
 	Prepare []step `json:"prepare,omitempty"`
 	Steps   []step `json:"steps"`
 	// Restores is set if the end must be the state in which the operation began.
@@ -85,7 +79,7 @@ type step struct {
 	Wait   *waitStep                  `json:"wait,omitempty"`
 }
 
-// ref names an object: the example by default, or with Owned the first object of that kind that the example owns.
+// ref names an object: the example if it is empty, or with Owned the first of that kind that the example owns.
 type ref struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -93,10 +87,10 @@ type ref struct {
 	Owned      bool   `json:"owned,omitempty"`
 }
 
+// patchStep has a JSON merge patch or a JSON patch.
 type patchStep struct {
 	ref `json:",inline"`
 
-	// Merge is a JSON merge patch, and JSON a JSON patch.
 	Merge json.RawMessage `json:"merge,omitempty"`
 	JSON  json.RawMessage `json:"json,omitempty"`
 }
@@ -116,26 +110,39 @@ type waitStep struct {
 	Gone  bool   `json:"gone,omitempty"`
 }
 
-// String describes the step in a report.
-func (s *step) String() string {
+// ref returns the object of the step.
+func (s *step) ref() *ref {
 	switch {
 	case s.Apply != nil:
-		return "apply " + s.Apply.GetKind() + " " + s.Apply.GetName()
+		return &ref{APIVersion: s.Apply.GetAPIVersion(), Kind: s.Apply.GetKind(), Name: s.Apply.GetName()}
 	case s.Patch != nil:
-		return "patch " + s.Patch.String() + " " + string(s.Patch.Merge) + string(s.Patch.JSON)
+		return &s.Patch.ref
 	case s.Delete != nil:
-		return "delete " + s.Delete.String()
-	case s.Wait.Gone:
-		return "wait until " + s.Wait.String() + " is gone"
+		return &s.Delete.ref
+	case s.Wait != nil:
+		return &s.Wait.ref
 	}
-	return fmt.Sprintf("wait until %s has %s = %s", s.Wait.String(), s.Wait.Path, s.Wait.Value)
+	return nil
 }
 
-func (r *ref) String() string {
+// String describes the step in a report.
+func (s *step) String() string {
+	r := s.ref()
+	object := r.Kind + " " + r.Name
 	if r.Owned {
-		return "its " + r.Kind
+		object = "its " + r.Kind
 	}
-	return r.Kind + " " + r.Name
+	switch {
+	case s.Apply != nil:
+		return "apply " + object
+	case s.Patch != nil:
+		return fmt.Sprintf("patch %s %s%s", object, s.Patch.Merge, s.Patch.JSON)
+	case s.Delete != nil:
+		return "delete " + object
+	case s.Wait.Gone:
+		return "wait until " + object + " is gone"
+	}
+	return fmt.Sprintf("wait until %s has %s = %s", object, s.Wait.Path, s.Wait.Value)
 }
 
 // readSuite reads the file and what it names.
@@ -148,73 +155,31 @@ func readSuite(file string) (*suite, error) {
 	if err := yaml.UnmarshalStrict(data, s); err != nil {
 		return nil, err
 	}
-	at := func(name string) string { return filepath.Join(filepath.Dir(file), name) }
-	for i := range s.CRDs {
-		s.CRDs[i] = at(s.CRDs[i])
-	}
-	examples, err := readObjects(at(s.Example))
-	if err != nil {
-		return nil, fmt.Errorf("example: %w", err)
-	}
-	if len(examples) != 1 {
-		return nil, fmt.Errorf("example: %s has %d objects", s.Example, len(examples))
+	examples, err := readObjects(filepath.Join(filepath.Dir(file), s.Example))
+	if err != nil || len(examples) != 1 {
+		return nil, fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
 	}
 	s.example = examples[0]
-	for _, name := range s.Setup {
-		objects, err := readObjects(at(name))
-		if err != nil {
-			return nil, fmt.Errorf("setup: %w", err)
+	if s.Setup != "" {
+		if s.setup, err = readObjects(filepath.Join(filepath.Dir(file), s.Setup)); err != nil {
+			return nil, err
 		}
-		s.setup = append(s.setup, objects...)
 	}
-	for _, scenario := range s.Scenarios {
-		if err := s.complete(scenario); err != nil {
-			return nil, fmt.Errorf("scenario %q: %w", scenario.Name, err)
+	for _, c := range s.Scenarios {
+		if c.Name == "" || len(c.Steps) == 0 {
+			return nil, fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
+		}
+		for _, one := range slices.Concat(c.Prepare, c.Steps, c.EndsAs) {
+			r := one.ref()
+			if r == nil {
+				return nil, fmt.Errorf("scenario %q: a step is one of apply, patch, delete and wait", c.Name)
+			}
+			if *r == (ref{}) {
+				*r = *(&step{Apply: s.example}).ref()
+			}
 		}
 	}
 	return s, nil
-}
-
-// complete sets the defaults of a scenario of the file, and refuses what has no meaning.
-func (s *suite) complete(c *scenario) error {
-	if c.Prepare == nil {
-		c.Prepare = []step{{Apply: s.example}}
-	}
-	if c.Name == "" || len(c.Steps) == 0 {
-		return errors.New("it needs a name and steps")
-	}
-	for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
-		for i := range steps {
-			var r *ref
-			switch one := &steps[i]; {
-			case one.Apply != nil:
-				continue
-			case one.Patch != nil:
-				r = &one.Patch.ref
-			case one.Delete != nil:
-				r = &one.Delete.ref
-			case one.Wait != nil:
-				if err := jsonpath.New("").Parse(one.Wait.Path); err != nil {
-					return err
-				}
-				r = &one.Wait.ref
-			default:
-				return errors.New("a step is one of apply, patch, delete and wait")
-			}
-			if *r == (ref{}) || r.Kind == s.example.GetKind() && r.APIVersion == "" {
-				example := refTo(s.example)
-				r.APIVersion, r.Kind = example.APIVersion, example.Kind
-				if r.Name == "" {
-					r.Name = example.Name
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func refTo(object *unstructured.Unstructured) ref {
-	return ref{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
 }
 
 // readObjects reads the objects in a YAML file.
@@ -238,42 +203,6 @@ func readObjects(file string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// The options of most requests, and the name under which users write.
-var (
-	getOptions    = metav1.GetOptions{}
-	createOptions = metav1.CreateOptions{FieldManager: "check-user"}
-	patchOptions  = metav1.PatchOptions{FieldManager: "check-user"}
-	dryRun        = []string{metav1.DryRunAll}
-)
-
-func createIfAbsent(ctx context.Context, client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
-	_, err := client.Create(ctx, object, createOptions)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
-// find returns in words what the JSONPath selects of the object, "" for nothing.
-func find(path string, object map[string]any) string {
-	j := jsonpath.New("").AllowMissingKeys(true)
-	if j.Parse(path) != nil {
-		return ""
-	}
-	// Where the object has a value of another type it has nothing of that path.
-	results, err := j.FindResults(object)
-	if err != nil {
-		return ""
-	}
-	var words []string
-	for _, values := range results {
-		for _, value := range values {
-			words = append(words, fmt.Sprint(value.Interface()))
-		}
-	}
-	return strings.Join(words, " ")
-}
-
 // poll waits until check returns nil, and returns its last error if it never does.
 func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
 	var last error
@@ -286,5 +215,3 @@ func poll(ctx context.Context, timeout time.Duration, check func(context.Context
 	}
 	return err
 }
-
-func encode64(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
