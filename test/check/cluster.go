@@ -26,7 +26,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -90,31 +90,18 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := restmapper.GetAPIGroupResources(d)
-	if err != nil {
-		return nil, err
-	}
-	c.mapper = restmapper.NewDiscoveryRESTMapper(all)
-	for _, group := range all {
-		for version, resources := range group.VersionedResources {
-			c.discover(group.Group.Name, version, version == group.Group.PreferredVersion.Version, resources)
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+	lists, err := d.ServerPreferredNamespacedResources()
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			gvr := schema.FromAPIVersionAndKind(list.GroupVersion, r.Kind).GroupVersion().WithResource(r.Name)
+			c.namespaced[gvr.GroupResource()] = true
+			if slices.Contains(r.Verbs, "watch") && !slices.Contains(unrecorded, r.Name) {
+				c.recorded = append(c.recorded, gvr)
+			}
 		}
 	}
-	return c, nil
-}
-
-func (c *cluster) discover(group, version string, preferred bool, resources []metav1.APIResource) {
-	for i := range resources {
-		r := &resources[i]
-		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: r.Name}
-		if !r.Namespaced || strings.Contains(r.Name, "/") {
-			continue
-		}
-		c.namespaced[gvr.GroupResource()] = true
-		if preferred && slices.Contains(r.Verbs, "watch") && !slices.Contains(unrecorded, r.Name) {
-			c.recorded = append(c.recorded, gvr)
-		}
-	}
+	return c, err
 }
 
 // at returns a client for objects of that kind in the namespace, and their resource.

@@ -24,11 +24,19 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func main() {
@@ -150,3 +158,227 @@ func (r *report) tooFew() bool {
 
 // passed reports whether the controller passes.
 func (r *report) passed() bool { return len(r.findings) == 0 && !r.tooFew() && r.runs > 0 }
+
+// checker runs one suite against one controller.
+type checker struct {
+	cluster    *cluster
+	suite      *suite
+	command    []string
+	dir        string
+	plain      bool
+	file, only string
+	part       bool
+	owners     schema.GroupVersionResource
+	bystanders []*unstructured.Unstructured
+	// tracked are the resources whose objects are compared: see stateOf.
+	tracked map[string]bool
+	// watched are the resources of which the controller watches objects.
+	watched []string
+	// noWatch is set if the controller was seen to watch no owners.
+	noWatch atomic.Bool
+	// slots bounds the runs at the same time.
+	slots chan struct{}
+
+	mu      sync.Mutex
+	report  report
+	planned map[string]bool
+}
+
+// attempts is how often a run is tried that does not reach its point.
+const attempts = 3
+
+// note prints what a reader of the report has to know and no judge objects to.
+func (c *checker) note(format string, arguments ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.notes = append(c.report.notes, fmt.Sprintf(format, arguments...))
+}
+
+// add adds a finding to the report and prints it.
+func (c *checker) add(id string, f finding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.id = id
+	c.report.findings = append(c.report.findings, f)
+	fmt.Print(f.text(c))
+}
+
+// all runs everything.
+func (c *checker) all(ctx context.Context) error {
+	scenarios, err := c.generate(ctx)
+	var nothing *finding
+	if errors.As(err, &nothing) {
+		c.add("the example", *nothing)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("running the controller on the example: %w", err)
+	}
+	scenarios = append(scenarios, c.suite.Scenarios...)
+	var group sync.WaitGroup
+	for _, s := range scenarios {
+		if strings.HasPrefix(s.Name, c.only) || strings.HasPrefix(c.only, s.Name+" | ") {
+			group.Go(func() { c.scenario(ctx, s) })
+		}
+	}
+	group.Wait()
+	return ctx.Err()
+}
+
+// scenario runs a scenario without faults, and then once with each fault.
+func (c *checker) scenario(ctx context.Context, s *scenario) {
+	runs := make([]*outcome, 3)
+	broken := false
+	var group sync.WaitGroup
+	for i := range runs {
+		group.Go(func() {
+			var jitter *rand.Rand
+			if i > 0 {
+				jitter = rand.New(rand.NewPCG(uint64(i), 0))
+			}
+			o, err := c.once(ctx, s, nil, nil, point{}, jitter)
+			if err != nil {
+				o = &outcome{findings: []finding{{judge: "run", message: err.Error()}}}
+			}
+			runs[i] = o
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	seen := map[string]bool{}
+	for _, o := range runs {
+		for _, f := range o.findings {
+			broken = broken || f.judge == "run" || f.judge == "step" || f.judge == "settled" && strings.Contains(f.message, "never stops")
+			if !seen[f.judge] {
+				c.add(s.Name, f)
+			}
+			seen[f.judge] = true
+		}
+	}
+	if broken {
+		c.note("%s: no faults were injected, because it fails without them", s.Name)
+		return
+	}
+	ref, findings := c.learnReference(s, runs)
+	if len(s.EndsAs) > 0 {
+		findings = append(findings, c.compareEnds(ctx, s, ref)...)
+	}
+	for _, f := range findings {
+		c.add(s.Name, f)
+	}
+	if len(ref.masked) > 0 {
+		c.note("%s: differs between runs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
+	}
+	for _, p := range c.plan(s, ref) {
+		group.Go(func() { c.withFault(ctx, s, ref, p) })
+	}
+	group.Wait()
+}
+
+// compareEnds compares the end with that of other steps from an empty namespace.
+func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
+	o, err := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
+	if err != nil {
+		return []finding{{judge: "run", message: err.Error()}}
+	}
+	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+	lines := c.compare(ref, direct, ref.end)
+	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
+		return nil
+	}
+	return []finding{{judge: "history", message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
+}
+
+// plannedRun is one run with a fault.
+type plannedRun struct {
+	fault *fault
+	at    point
+}
+
+// plan returns the runs with faults: each request and step of the operation with each fault that applies, and
+// each watch of the resources that are compared.
+func (c *checker) plan(s *scenario, ref *reference) []plannedRun {
+	var all []plannedRun
+	add := func(f *fault, at point, kind string) {
+		id := runID(s, f, at)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(id, c.only) {
+			return
+		}
+		c.planned[kind+f.name] = true
+		all = append(all, plannedRun{f, at})
+	}
+	for _, p := range ref.points {
+		if p.request == nil {
+			add(&fault{name: "down", kills: true}, p.point, "user")
+			continue
+		}
+		for _, f := range requestFaults() {
+			if f.appliesTo(p.request) {
+				add(f, p.point, p.request.verb+p.request.Resource+p.request.subresource)
+			}
+		}
+	}
+	for _, resource := range c.watched {
+		for _, f := range watchFaults() {
+			// One scenario is enough for a hold that takes so long.
+			if ref.changed[resource] && (f.wait < longHold || s.Name == "created") {
+				add(f, point{watchClass(resource), 1}, resource)
+			}
+		}
+	}
+	return all
+}
+
+func runID(s *scenario, f *fault, at point) string {
+	return s.Name + " | " + f.name + " | " + at.String()
+}
+
+func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, p plannedRun) {
+	id := runID(s, p.fault, p.at)
+	for range attempts {
+		o, err := c.once(ctx, s, ref, p.fault, p.at, nil)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			c.add(id, finding{judge: "run", message: err.Error()})
+			return
+		}
+		for resource, n := range o.peak {
+			if n > ref.peak[resource] {
+				o.findings = append(o.findings, finding{judge: "peak", message: fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])})
+			}
+		}
+		for _, f := range o.findings {
+			f.without, f.requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
+			c.add(id, f)
+		}
+		if o.reached || len(o.findings) > 0 {
+			c.mu.Lock()
+			c.report.reached++
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.unreached = append(c.report.unreached, id)
+}
+
+// once executes one run when there is a slot.
+func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*outcome, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-c.slots }()
+	c.mu.Lock()
+	c.report.runs++
+	c.mu.Unlock()
+	return c.execute(ctx, s, want, f, at, jitter)
+}

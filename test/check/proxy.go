@@ -20,13 +20,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
@@ -42,10 +40,9 @@ import (
 // proxy is between the controller of one run and the API server. It confines the controller to the namespace
 // of the run, records its requests, and injects one fault.
 type proxy struct {
-	cluster     *cluster
-	namespace   string
-	server      *httptest.Server
-	passthrough *httputil.ReverseProxy
+	cluster   *cluster
+	namespace string
+	server    *httptest.Server
 	// crash kills the process and starts it again.
 	crash func()
 	// holding is how many watches hold events back: a run is not at rest before these are delivered.
@@ -82,16 +79,8 @@ type recordedPoint struct {
 }
 
 func newProxy(c *cluster, namespace string, plain bool) *proxy {
-	p := &proxy{
-		cluster: c, namespace: namespace, counts: map[string]int{}, shown: map[string]string{}, watched: map[string]bool{},
-		passthrough: &httputil.ReverseProxy{
-			Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(c.server); out.Out.Header.Del("Authorization") },
-			Transport:     c.transport,
-			FlushInterval: -1,
-			ErrorLog:      log.New(io.Discard, "", 0),
-			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		},
-	}
+	p := &proxy{cluster: c, namespace: namespace, counts: map[string]int{}, aliases: newAliases(namespace, nil)}
+	p.forget()
 	p.server = httptest.NewUnstartedServer(p)
 	// It would report each connection of a killed client.
 	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -120,30 +109,26 @@ func (p *proxy) close() {
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
 	to, ok := parsePath(incoming.URL.Path)
-	query := incoming.URL.Query()
-	isCache := incoming.Method == http.MethodGet && to.name == ""
-	switch {
-	case !ok || strings.HasSuffix(to.Resource, "reviews"):
-		p.passthrough.ServeHTTP(w, incoming)
-		return
-	case isCache && to.namespace == "" && p.cluster.namespaced[to.GroupVersionResource.GroupResource()]:
+	isRead, query := incoming.Method == http.MethodGet, incoming.URL.Query()
+	isCache := ok && isRead && to.name == ""
+	if isCache && to.namespace == "" && p.cluster.namespaced[to.GroupResource()] {
 		to.namespace = p.namespace
 		incoming.URL.Path, incoming.URL.RawPath = to.path(), ""
-	case to.namespace != p.namespace && incoming.Method != http.MethodGet:
-		message := fmt.Sprintf("%s %s: a write outside the namespace of the run", incoming.Method, to.path())
-		p.find("isolation", strings.ReplaceAll(message, p.namespace, "NAMESPACE"))
-		respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
-		return
 	}
+	isOurs := to.namespace == p.namespace && to.Resource != "events" && to.Resource != "leases"
 	switch {
-	case to.namespace != p.namespace || to.Resource == "events" || to.Resource == "leases":
-		p.passthrough.ServeHTTP(w, incoming)
 	case isCache && (query.Get("watch") == "true" || query.Get("watch") == "1"):
 		p.serveWatch(w, incoming, to.Resource)
 	case isCache:
 		p.serveList(w, incoming, to)
-	default:
+	case ok && !isRead && to.namespace != p.namespace && !strings.HasSuffix(to.Resource, "reviews"):
+		message := incoming.Method + " " + to.path() + ": a write outside the namespace of the run"
+		p.find("isolation", message)
+		respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+	case ok && isOurs:
 		p.serveRequest(w, incoming, to)
+	default:
+		p.forward(incoming, incoming.Body).write(w)
 	}
 }
 
@@ -153,13 +138,16 @@ func (p *proxy) find(judge, message string) {
 	p.findings = append(p.findings, finding{judge: judge, message: message})
 }
 
+// found returns the findings so far.
+func (p *proxy) found() []finding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.findings)
+}
+
 func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to target) {
 	asJSON(incoming.Header)
-	response, err := p.forward(incoming, nil)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	list := &unstructured.UnstructuredList{}
+	response, list := p.forward(incoming, incoming.Body), &unstructured.UnstructuredList{}
 	if response.code == http.StatusOK && list.UnmarshalJSON(response.body) == nil {
 		for i := range list.Items {
 			p.show(to.Resource, &list.Items[i])
@@ -196,10 +184,7 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 		respond(w, f.code, f.reason, "injected by check")
 		return
 	}
-	response, err := p.forward(incoming, body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	response := p.forward(incoming, bytes.NewReader(body))
 	p.answered(r, response)
 	if f != nil {
 		if f.kills {
@@ -256,12 +241,9 @@ func (p *proxy) answered(r *request, response *apiResponse) {
 		r.deletes = uid
 		return
 	}
-	r.revision = object.GetResourceVersion()
-	if r.name == "" {
-		r.name = object.GetName()
-	}
+	r.made, r.revision = object.GetName(), object.GetResourceVersion()
 	if r.code == http.StatusOK || r.code == http.StatusCreated {
-		p.shown[r.Resource+"/"+r.name] = uid
+		p.shown[r.Resource+"/"+r.made] = uid
 	}
 }
 
@@ -346,16 +328,19 @@ func (a *apiResponse) write(w http.ResponseWriter) {
 
 // forward sends the request to the API server. It does not cancel it when the client dies: the API server
 // may have applied it, and the run must know.
-func (p *proxy) forward(incoming *http.Request, body []byte) (*apiResponse, error) {
+func (p *proxy) forward(incoming *http.Request, body io.Reader) *apiResponse {
 	out := p.toAPIServer(incoming.Clone(context.WithoutCancel(incoming.Context())))
-	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	out.Body = io.NopCloser(body)
 	response, err := p.cluster.transport.RoundTrip(out)
 	if err != nil {
-		return nil, err
+		panic(http.ErrAbortHandler)
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	return &apiResponse{response.StatusCode, response.Header, data}, err
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return &apiResponse{response.StatusCode, response.Header, data}
 }
 
 // toAPIServer addresses the request. Without Accept-Encoding the transport asks for gzip and also decompresses.

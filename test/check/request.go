@@ -19,6 +19,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -89,8 +90,8 @@ type request struct {
 	// code is the answer of the API server, 0 for none; fault is what was injected.
 	code  int
 	fault string
-	// revision is the resource version in the answer.
-	revision string
+	// made and revision are the name and the resource version in the answer.
+	made, revision string
 	// deletes is the UID of the deleted object, and shown the UID that the process last got of it.
 	deletes, shown string
 }
@@ -256,4 +257,62 @@ func (a *aliases) of(resource, name string) string {
 		a.given[key] = "#" + strconv.Itoa(a.counts[resource])
 	}
 	return a.given[key]
+}
+
+// repoint counts points again, with names that all runs have.
+func repoint(points []recordedPoint, names *aliases) []recordedPoint {
+	counts := map[string]int{}
+	out := slices.Clone(points)
+	for i := range out {
+		if out[i].request != nil {
+			out[i].class = out[i].request.class(names.of)
+		}
+		counts[out[i].class]++
+		out[i].nth = counts[out[i].class]
+	}
+	return out
+}
+
+// commonNames returns the names that objects of all runs have.
+func commonNames(runs []*outcome) map[string]bool {
+	counts := map[string]int{}
+	for _, o := range runs {
+		names := map[string]bool{}
+		for _, v := range o.versions {
+			names[strings.ReplaceAll(v.object.GetName(), o.namespace, "NAMESPACE")] = true
+		}
+		for i := range o.requests {
+			names[strings.ReplaceAll(o.requests[i].name, o.namespace, "NAMESPACE")] = true
+		}
+		for name := range names {
+			counts[name]++
+		}
+	}
+	stable := map[string]bool{}
+	for name, n := range counts {
+		stable[name] = n == len(runs)
+	}
+	return stable
+}
+
+// track adds the resource of a write.
+func track(tracked map[string]bool, r *request) {
+	if r.applied() {
+		tracked[r.Resource] = true
+		if r.subresource == "status" {
+			tracked[r.Resource+"/status"] = true
+		}
+	}
+}
+
+// describe returns one line for each point.
+func describe(points []recordedPoint) []string {
+	lines := make([]string, len(points))
+	for i, p := range points {
+		lines[i] = p.class
+		if p.request != nil {
+			lines[i] += fmt.Sprintf(" -> %d %s", p.request.code, p.request.fault)
+		}
+	}
+	return lines
 }

@@ -68,7 +68,7 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 		return nil, err
 	}
 	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace, c.plain)}
-	r.proxy.jitter, r.proxy.crash, r.proxy.aliases = jitter, func() { r.restart(ctx, func() {}) }, newAliases(namespace, nil)
+	r.proxy.jitter, r.proxy.crash = jitter, func() { r.restart(ctx, func() {}) }
 	r.kubeconfig, err = writeKubeconfig(c.dir, r.proxy.server.URL, r.proxy.ca(), namespace)
 	if err == nil {
 		r.output, err = os.Create(r.kubeconfig + ".log")
@@ -226,7 +226,7 @@ func (r *run) take(ctx context.Context, steps []step) error {
 		act := func() {
 			err = poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s) })
 		}
-		if s.Wait == nil && r.proxy.step(s.String()) {
+		if !s.waits() && r.proxy.step(s.String()) {
 			r.restart(ctx, act)
 		} else {
 			act()
@@ -240,41 +240,35 @@ func (r *run) take(ctx context.Context, steps []step) error {
 
 // act takes one step.
 func (r *run) act(ctx context.Context, s *step) error {
-	client, name, err := r.resolve(s.ref())
+	client, name, err := r.resolve(&s.On)
 	if err != nil {
 		return err
 	}
-	options := metav1.PatchOptions{FieldManager: "check-user"}
-	var object *unstructured.Unstructured
+	patchType, patch, options := types.MergePatchType, s.Merge, metav1.PatchOptions{FieldManager: "check-user"}
 	switch {
-	case s.Wait != nil:
-		return checkWait(ctx, client, name, s.Wait)
+	case s.waits():
+		return checkWait(ctx, client, name, s)
+	case s.Delete != "":
+		object, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			err = client.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &s.Delete})
+		}
+		return r.awaitRecorded(ctx, object, true, err)
 	case s.Apply != nil:
-		options.Force = ptr.To(true)
-		object, err = client.Patch(ctx, name, types.ApplyYAMLPatchType, mustEncode(s.Apply), options)
-	case s.Patch != nil && s.Patch.JSON != nil:
-		object, err = client.Patch(ctx, name, types.JSONPatchType, s.Patch.JSON, options)
-	case s.Patch != nil:
-		object, err = client.Patch(ctx, name, types.MergePatchType, s.Patch.Merge, options)
-	default:
-		if object, err = client.Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		options := metav1.DeleteOptions{}
-		if s.Delete.Propagation != "" {
-			options.PropagationPolicy = &s.Delete.Propagation
-		}
-		err = client.Delete(ctx, name, options)
+		patchType, patch, options.Force = types.ApplyYAMLPatchType, mustEncode(s.Apply), ptr.To(true)
+	case s.JSON != nil:
+		patchType, patch = types.JSONPatchType, s.JSON
 	}
-	if err != nil {
-		return err
-	}
-	return r.awaitRecorded(ctx, object, s.Delete != nil)
+	object, err := client.Patch(ctx, name, patchType, patch, options)
+	return r.awaitRecorded(ctx, object, false, err)
 }
 
 // awaitRecorded waits until the history has the version or the deletion. Until then the former state would look
 // like the final one.
-func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructured, deletion bool) error {
+func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructured, deletion bool, err error) error {
+	if err != nil {
+		return err
+	}
 	return poll(ctx, stepTimeout, func(context.Context) error {
 		versions, _ := r.history.all()
 		for i := range versions {
@@ -287,7 +281,7 @@ func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructur
 	})
 }
 
-func checkWait(ctx context.Context, client dynamic.ResourceInterface, name string, w *waitStep) error {
+func checkWait(ctx context.Context, client dynamic.ResourceInterface, name string, w *step) error {
 	object, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case w.Gone && apierrors.IsNotFound(err):

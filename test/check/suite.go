@@ -23,15 +23,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
 )
 
 // suite is what a suite file says of a controller. The paths in it are relative to the file.
@@ -71,15 +77,23 @@ type scenario struct {
 	EndsAs []step `json:"endsAs,omitempty"`
 }
 
-// step is one thing that a user does, or waits for.
+// step is one thing that a user does to an object, or waits for: Apply, Merge, JSON, Delete, Gone or a Path.
 type step struct {
-	Apply  *unstructured.Unstructured `json:"apply,omitempty"`
-	Patch  *patchStep                 `json:"patch,omitempty"`
-	Delete *deleteStep                `json:"delete,omitempty"`
-	Wait   *waitStep                  `json:"wait,omitempty"`
+	// On is the object, by default the example.
+	On ref `json:"on,omitempty"`
+
+	Apply *unstructured.Unstructured `json:"apply,omitempty"`
+	// Merge is a JSON merge patch, JSON a JSON patch, and Delete a propagation policy.
+	Merge  json.RawMessage            `json:"merge,omitempty"`
+	JSON   json.RawMessage            `json:"json,omitempty"`
+	Delete metav1.DeletionPropagation `json:"delete,omitempty"`
+	// Gone waits until the object is gone, and Path until that JSONPath selects the value.
+	Gone  bool   `json:"gone,omitempty"`
+	Path  string `json:"path,omitempty"`
+	Value string `json:"value,omitempty"`
 }
 
-// ref names an object: the example if it is empty, or with Owned the first of that kind that the example owns.
+// ref names an object. With Owned it is the first one of that kind that the example owns.
 type ref struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -87,62 +101,27 @@ type ref struct {
 	Owned      bool   `json:"owned,omitempty"`
 }
 
-// patchStep has a JSON merge patch or a JSON patch.
-type patchStep struct {
-	ref `json:",inline"`
-
-	Merge json.RawMessage `json:"merge,omitempty"`
-	JSON  json.RawMessage `json:"json,omitempty"`
+func refTo(object *unstructured.Unstructured) ref {
+	return ref{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
 }
 
-type deleteStep struct {
-	ref `json:",inline"`
-
-	Propagation metav1.DeletionPropagation `json:"propagation,omitempty"`
-}
-
-// waitStep waits until the JSONPath selects the value, or until the object is gone.
-type waitStep struct {
-	ref `json:",inline"`
-
-	Path  string `json:"path,omitempty"`
-	Value string `json:"value,omitempty"`
-	Gone  bool   `json:"gone,omitempty"`
-}
-
-// ref returns the object of the step.
-func (s *step) ref() *ref {
-	switch {
-	case s.Apply != nil:
-		return &ref{APIVersion: s.Apply.GetAPIVersion(), Kind: s.Apply.GetKind(), Name: s.Apply.GetName()}
-	case s.Patch != nil:
-		return &s.Patch.ref
-	case s.Delete != nil:
-		return &s.Delete.ref
-	case s.Wait != nil:
-		return &s.Wait.ref
-	}
-	return nil
-}
+func (s *step) waits() bool { return s.Gone || s.Path != "" }
 
 // String describes the step in a report.
 func (s *step) String() string {
-	r := s.ref()
-	object := r.Kind + " " + r.Name
-	if r.Owned {
-		object = "its " + r.Kind
+	object := s.On.Kind + " " + s.On.Name
+	if s.On.Owned {
+		object = "its " + s.On.Kind
 	}
 	switch {
 	case s.Apply != nil:
 		return "apply " + object
-	case s.Patch != nil:
-		return fmt.Sprintf("patch %s %s%s", object, s.Patch.Merge, s.Patch.JSON)
-	case s.Delete != nil:
+	case s.Delete != "":
 		return "delete " + object
-	case s.Wait.Gone:
-		return "wait until " + object + " is gone"
+	case s.waits():
+		return fmt.Sprintf("wait for %s: %s %s, gone: %t", object, s.Path, s.Value, s.Gone)
 	}
-	return fmt.Sprintf("wait until %s has %s = %s", object, s.Wait.Path, s.Wait.Value)
+	return fmt.Sprintf("patch %s %s%s", object, s.Merge, s.JSON)
 }
 
 // readSuite reads the file and what it names.
@@ -169,13 +148,14 @@ func readSuite(file string) (*suite, error) {
 		if c.Name == "" || len(c.Steps) == 0 {
 			return nil, fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
 		}
-		for _, one := range slices.Concat(c.Prepare, c.Steps, c.EndsAs) {
-			r := one.ref()
-			if r == nil {
-				return nil, fmt.Errorf("scenario %q: a step is one of apply, patch, delete and wait", c.Name)
-			}
-			if *r == (ref{}) {
-				*r = *(&step{Apply: s.example}).ref()
+		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
+			for i := range steps {
+				switch one := &steps[i]; {
+				case one.Apply != nil:
+					one.On = refTo(one.Apply)
+				case one.On == ref{}:
+					one.On = refTo(s.example)
+				}
 			}
 		}
 	}
@@ -214,4 +194,207 @@ func poll(ctx context.Context, timeout time.Duration, check func(context.Context
 		return fmt.Errorf("%w: %w", err, last)
 	}
 	return err
+}
+
+// bystanderPrefix begins the names of objects that look like dependents of the example and are none.
+const bystanderPrefix = "bystander-"
+
+// generate runs the controller on the example, and returns scenarios that follow from what it does. It also
+// makes the bystanders. A finding says that there is nothing to test.
+func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
+	r, err := c.newRun(ctx, nil)
+	if r != nil {
+		defer r.close(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = r.take(ctx, c.created()); err == nil {
+		err = r.rest(ctx, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	requests := r.proxy.recorded(0)
+	r.proxy.mu.Lock()
+	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
+	r.proxy.mu.Unlock()
+	for i := range requests {
+		track(c.tracked, &requests[i])
+	}
+	if len(c.tracked) == 0 {
+		return nil, &finding{judge: "idle", message: "the controller wrote nothing for the example"}
+	}
+	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
+	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
+	seen := map[string]bool{}
+	versions, _ := r.history.all()
+	for _, v := range c.owned(versions) {
+		c.tracked[v.resource] = true
+		if !seen[v.resource] {
+			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
+		}
+		seen[v.resource] = true
+	}
+	return scenarios, nil
+}
+
+// created creates the example.
+func (c *checker) created() []step {
+	return []step{{On: refTo(c.suite.example), Apply: c.suite.example}}
+}
+
+// ofOwner returns the scenarios that need no knowledge of the example.
+func (c *checker) ofOwner() []*scenario {
+	created, to := c.created(), refTo(c.suite.example)
+	background := []step{{On: to, Delete: metav1.DeletePropagationBackground}, {On: to, Gone: true}}
+	foreground := []step{{On: to, Delete: metav1.DeletePropagationForeground}, {On: to, Gone: true}}
+	return []*scenario{
+		{Name: "created", Steps: created},
+		{Name: "deleted", Prepare: created, Steps: background},
+		{Name: "deleted in the foreground", Prepare: created, Steps: foreground},
+		{Name: "deleted and created again", Prepare: created, Restores: true, Steps: slices.Concat(background, created)},
+	}
+}
+
+// changes returns a scenario for each scalar in the spec of the example that the API server lets users change.
+func (c *checker) changes(ctx context.Context, r *run) []*scenario {
+	to, client := refTo(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
+	var scenarios []*scenario
+	for _, path := range scalars(c.suite.example.Object, ".spec.") {
+		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
+		if err != nil {
+			c.note("%s is not changed: %v", path, err)
+			continue
+		}
+		scenarios = append(scenarios, &scenario{
+			Name: "change " + path, Prepare: c.created(), Steps: []step{{On: to, JSON: patch}}, EndsAs: []step{{On: to, Apply: changed}},
+		})
+	}
+	return scenarios
+}
+
+// ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields
+// drift that the controller sent to create it.
+func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests []request) []*scenario {
+	to := ref{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Owned: true}
+	scenarios := []*scenario{{
+		Name: "delete " + v.resource, Prepare: c.created(), Restores: true,
+		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
+	}}
+	sent := slices.IndexFunc(requests, func(r request) bool {
+		return r.Resource == v.resource && r.made == v.object.GetName() && r.body != nil && r.subresource == ""
+	})
+	client, _, err := c.cluster.at(r.namespace, to.APIVersion, to.Kind)
+	if sent < 0 || err != nil {
+		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.resource)
+		return scenarios
+	}
+	body := requests[sent].body
+	for _, path := range scalars(body, ".spec.", ".data.", ".metadata.labels.", ".metadata.annotations.") {
+		patch, _, err := change(ctx, client, v.object.GetName(), v.object.Object, path)
+		if err != nil {
+			c.note("%s %s does not drift: %v", v.resource, path, err)
+			continue
+		}
+		scenarios = append(scenarios, &scenario{
+			Name: "drift " + v.resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
+		})
+	}
+	c.addBystanders(ctx, client, v, body)
+	return scenarios
+}
+
+// addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
+func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *version, sent map[string]any) {
+	for _, name := range []string{"orphan", "owned"} {
+		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
+		o.Object["metadata"] = map[string]any{}
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.object.GetAPIVersion(), v.object.GetKind()))
+		o.SetName(bystanderPrefix + name + "-" + v.resource)
+		o.SetLabels(v.object.GetLabels())
+		delete(o.Object, "status")
+		if spec, ok := o.Object["spec"].(map[string]any); ok && spec["replicas"] != nil {
+			// Otherwise its Pods would take part in the run.
+			spec["replicas"] = int64(0)
+		}
+		if _, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			c.note("no bystander for %s: %v", v.resource, err)
+			return
+		}
+		c.bystanders = append(c.bystanders, o)
+	}
+}
+
+// scalars returns the paths of the scalars that begin so, sorted.
+func scalars(object map[string]any, prefixes ...string) []string {
+	var paths []string
+	for path, value := range flatten(object) {
+		switch value.(type) {
+		case map[string]any, []any, nil:
+			continue
+		}
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// change returns a JSON patch that gives the scalar at the path another value, and the object with it, if the
+// API server accepts one in a dry run.
+func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string) (json.RawMessage, *unstructured.Unstructured, error) {
+	var candidates []any
+	switch v := flatten(object)[path].(type) {
+	case bool:
+		candidates = []any{!v}
+	case int64:
+		candidates = []any{v + 1, v - 1, v * 2}
+	case float64:
+		candidates = []any{v + 1, v - 1}
+	case string:
+		candidates = []any{v + "2", "other", "1" + v, ""}
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			candidates = []any{strconv.FormatInt(n+1, 10)}
+		}
+	default:
+		return nil, nil, fmt.Errorf("the object has no scalar there")
+	}
+	var last error
+	for _, value := range candidates {
+		patch := mustEncode([]map[string]any{{"op": "replace", "path": pointer(path), "value": value}})
+		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			last = err
+			continue
+		}
+		if fmt.Sprint(flatten(got.Object)[path]) != fmt.Sprint(value) {
+			last = fmt.Errorf("the API server does not keep the change")
+			continue
+		}
+		changed := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": got.GetAPIVersion(), "kind": got.GetKind(), "metadata": map[string]any{"name": name}, "spec": got.Object["spec"],
+		}}
+		return patch, changed, nil
+	}
+	return nil, nil, last
+}
+
+// pointer returns the JSON pointer of a path.
+func pointer(path string) string {
+	var out strings.Builder
+	for path != "" {
+		word, rest, bracketed := "", "", strings.HasPrefix(path, ".[")
+		if bracketed {
+			word, rest, _ = strings.Cut(path[2:], "]")
+		} else {
+			word, rest, _ = strings.Cut(path[1:], ".")
+		}
+		if path = rest; path != "" && !bracketed {
+			path = "." + path
+		}
+		out.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(word))
+	}
+	return out.String()
 }
