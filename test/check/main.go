@@ -203,7 +203,7 @@ func (c *checker) add(id string, f finding) {
 	fmt.Print(f.text(c))
 }
 
-// all runs everything.
+// all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
 func (c *checker) all(ctx context.Context) error {
 	scenarios, err := c.generate(ctx)
 	var nothing *finding
@@ -215,18 +215,29 @@ func (c *checker) all(ctx context.Context) error {
 		return fmt.Errorf("running the controller on the example: %w", err)
 	}
 	scenarios = append(scenarios, c.suite.Scenarios...)
+	scenarios = slices.DeleteFunc(scenarios, func(s *scenario) bool {
+		return !strings.HasPrefix(s.Name, c.only) && !strings.HasPrefix(c.only, s.Name+" | ")
+	})
+	references := make([]*reference, len(scenarios))
 	var group sync.WaitGroup
-	for _, s := range scenarios {
-		if strings.HasPrefix(s.Name, c.only) || strings.HasPrefix(c.only, s.Name+" | ") {
-			group.Go(func() { c.scenario(ctx, s) })
+	for i, s := range scenarios {
+		group.Go(func() { references[i] = c.withoutFaults(ctx, s) })
+	}
+	group.Wait()
+	for i, s := range scenarios {
+		if references[i] == nil {
+			continue
+		}
+		for _, p := range c.plan(s, references[i]) {
+			group.Go(func() { c.withFault(ctx, s, references[i], p) })
 		}
 	}
 	group.Wait()
 	return ctx.Err()
 }
 
-// scenario runs a scenario without faults, and then once with each fault.
-func (c *checker) scenario(ctx context.Context, s *scenario) {
+// withoutFaults runs a scenario three times, two of them with delays. It returns nil if faults make no sense.
+func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	runs := make([]*outcome, 3)
 	broken := false
 	var group sync.WaitGroup
@@ -245,7 +256,7 @@ func (c *checker) scenario(ctx context.Context, s *scenario) {
 	}
 	group.Wait()
 	if ctx.Err() != nil {
-		return
+		return nil
 	}
 	seen := map[string]bool{}
 	for _, o := range runs {
@@ -259,7 +270,7 @@ func (c *checker) scenario(ctx context.Context, s *scenario) {
 	}
 	if broken {
 		c.note("%s: no faults were injected, because it fails without them", s.Name)
-		return
+		return nil
 	}
 	ref, findings := c.learnReference(s, runs)
 	if len(s.EndsAs) > 0 {
@@ -271,10 +282,7 @@ func (c *checker) scenario(ctx context.Context, s *scenario) {
 	if len(ref.masked) > 0 {
 		c.note("%s: differs between runs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
 	}
-	for _, p := range c.plan(s, ref) {
-		group.Go(func() { c.withFault(ctx, s, ref, p) })
-	}
-	group.Wait()
+	return ref
 }
 
 // compareEnds compares the end with that of other steps from an empty namespace.
@@ -303,8 +311,6 @@ func (c *checker) plan(s *scenario, ref *reference) []plannedRun {
 	var all []plannedRun
 	add := func(f *fault, at point, kind string) {
 		id := runID(s, f, at)
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(id, c.only) {
 			return
 		}
