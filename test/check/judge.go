@@ -68,6 +68,8 @@ type reference struct {
 	peak          map[string]int
 	// changed are the resources of which objects changed in the operation.
 	changed map[string]bool
+	// known are the findings, which a run with a fault does not repeat.
+	known map[string]bool
 	// points are those that each run reached.
 	points   []recordedPoint
 	requests []string
@@ -207,7 +209,10 @@ func (c *checker) peak(versions []version) map[string]int {
 // learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing
 // spec of a dependent is a finding.
 func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []finding) {
-	ref := &reference{tracked: maps.Clone(c.tracked), masked: map[string]bool{}, changed: map[string]bool{}, peak: map[string]int{}, stable: commonNames(runs)}
+	ref := &reference{
+		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
+		peak: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
+	}
 	for _, v := range runs[0].versions[runs[0].prepared:] {
 		ref.changed[v.resource] = true
 	}

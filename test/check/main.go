@@ -82,7 +82,10 @@ func check(ctx context.Context) (bool, error) {
 	if c.dir, err = os.MkdirTemp("", "check-"); err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(c.dir)
+	defer func() {
+		// What is left is in the directory for temporary files.
+		_ = os.RemoveAll(c.dir)
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := c.cluster.record(ctx, cancel); err != nil {
@@ -273,6 +276,11 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 		return nil
 	}
 	ref, findings := c.learnReference(s, runs)
+	for _, o := range runs {
+		for _, f := range o.findings {
+			ref.known[f.Error()] = true
+		}
+	}
 	if len(s.EndsAs) > 0 {
 		findings = append(findings, c.compareEnds(ctx, s, ref)...)
 	}
@@ -356,9 +364,11 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, p 
 		}
 		for resource, n := range o.peak {
 			if n > ref.peak[resource] {
-				o.findings = append(o.findings, finding{judge: "peak", message: fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])})
+				message := fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
+				o.findings = append(o.findings, finding{judge: "peak", message: message})
 			}
 		}
+		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
 		for _, f := range o.findings {
 			f.without, f.requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
 			c.add(id, f)

@@ -117,8 +117,8 @@ func (r *request) class(alias func(resource, name string) string) string {
 // server's to judge.
 func newRequest(verb, contentType string, to target, body []byte) *request {
 	r := &request{target: to, verb: verb}
-	switch {
-	case verb == http.MethodPatch:
+	switch verb {
+	case http.MethodPatch:
 		var patch any
 		if json.Unmarshal(body, &patch) != nil && yaml.Unmarshal(body, &patch) != nil {
 			break
@@ -131,12 +131,12 @@ func newRequest(verb, contentType string, to target, body []byte) *request {
 			}
 		}
 		r.fields = strings.Join(fieldsOf(patch), ",")
-	case verb == http.MethodDelete:
+	case http.MethodDelete:
 		options := &metav1.DeleteOptions{}
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err == nil {
 			r.conditional = options.Preconditions != nil
 		}
-	case verb == http.MethodPost || verb == http.MethodPut:
+	case http.MethodPost, http.MethodPut:
 		object := decodeObject(body)
 		if object == nil {
 			break
