@@ -240,7 +240,7 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		}
 		for _, line := range slices.Concat(differences(ref.prepared, prepared, c.ignored), differences(ref.end, end, c.ignored)) {
 			key, _, _ := strings.Cut(line[2:], ": ")
-			if !ref.masked[key] && strings.Contains(key, " .spec") && !strings.HasPrefix(key, c.owners.Resource+" ") {
+			if !ref.masked[key] && strings.Contains(key, " /spec") && !strings.HasPrefix(key, c.owners.Resource+" ") {
 				unlike = append(unlike, line)
 			}
 			ref.masked[key] = true
@@ -261,11 +261,11 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 // compare compares two states of one scenario, without what may tell of the past.
 func (c *checker) compare(ref *reference, want, got state) []string {
 	return differences(want, got, func(key string) bool {
-		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " .status") || strings.HasSuffix(key, " .metadata.generation")
+		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " /status") || strings.HasSuffix(key, " /metadata/generation")
 	})
 }
 
-// state has the scalars of objects by "resource name path".
+// state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
 // stateOf returns the state after the versions: of the resources in tracked, and of their status where
@@ -325,11 +325,11 @@ func differences(want, got state, ignored func(string) bool) []string {
 		a, inWant := want[key]
 		b, inGot := got[key]
 		object := key[:strings.LastIndex(key, " ")+1]
-		_, wanted := want[object+".kind"]
-		_, exists := got[object+".kind"]
+		_, wanted := want[object+"/kind"]
+		_, exists := got[object+"/kind"]
 		switch {
 		case ignored(key) || inWant == inGot && a == b:
-		case wanted != exists && !strings.HasSuffix(key, " .kind"):
+		case wanted != exists && !strings.HasSuffix(key, " /kind"):
 		case wanted != exists && exists:
 			lines = append(lines, "+ "+key+": "+b)
 		case wanted != exists:

@@ -352,19 +352,10 @@ func (p *proxy) toAPIServer(out *http.Request) *http.Request {
 	return out
 }
 
-// asJSON makes the client accept JSON alone, with the parameters as, g and v of each type that it accepts.
+// asJSON makes the client accept JSON in place of what cannot be read here. The parameters as, g and v stay.
 func asJSON(header http.Header) {
-	types := strings.Split(header.Get("Accept"), ",")
-	for i, accepted := range types {
-		_, parameters, _ := strings.Cut(accepted, ";")
-		types[i] = "application/json"
-		for parameter := range strings.SplitSeq(parameters, ";") {
-			if key, _, _ := strings.Cut(strings.TrimSpace(parameter), "="); key == "as" || key == "g" || key == "v" {
-				types[i] += ";" + strings.TrimSpace(parameter)
-			}
-		}
-	}
-	header.Set("Accept", strings.Join(types, ","))
+	accepted := strings.NewReplacer("application/vnd.kubernetes.protobuf", "application/json", "application/cbor", "application/json")
+	header.Set("Accept", accepted.Replace(header.Get("Accept")))
 }
 
 // pause is for delays that are part of a fault, never for waiting.

@@ -178,14 +178,14 @@ func fieldsOf(patch any) []string {
 		for _, operation := range operations {
 			if o, ok := operation.(map[string]any); ok && o["op"] != "test" {
 				if path, ok := o["path"].(string); ok {
-					found[strings.ReplaceAll(path, "/", ".")] = true
+					found[path] = true
 				}
 			}
 		}
 	} else {
 		for path := range flatten(patch) {
 			switch path {
-			case ".kind", ".apiVersion", ".metadata.name", ".metadata.namespace", ".metadata.resourceVersion", ".metadata.uid":
+			case "/kind", "/apiVersion", "/metadata/name", "/metadata/namespace", "/metadata/resourceVersion", "/metadata/uid":
 			default:
 				found[path] = true
 			}
@@ -194,7 +194,7 @@ func fieldsOf(patch any) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// flatten returns the scalars in a value by path. An empty map or list counts as a scalar.
+// flatten returns the scalars in a value by JSON pointer. An empty map or list counts as a scalar.
 func flatten(value any) map[string]any {
 	leaves := map[string]any{}
 	var walk func(string, any)
@@ -202,17 +202,14 @@ func flatten(value any) map[string]any {
 		switch v := value.(type) {
 		case map[string]any:
 			for key, field := range v {
-				if strings.Contains(key, ".") {
-					key = "[" + key + "]"
-				}
-				walk(path+"."+key, field)
+				walk(path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(key), field)
 			}
 			if len(v) > 0 {
 				return
 			}
 		case []any:
 			for i, element := range v {
-				walk(path+"."+strconv.Itoa(i), element)
+				walk(path+"/"+strconv.Itoa(i), element)
 			}
 			if len(v) > 0 {
 				return

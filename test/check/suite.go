@@ -52,7 +52,7 @@ type suite struct {
 	Quiet metav1.Duration `json:"quiet,omitempty"`
 	// Patience is for how long the end may differ while nothing changes.
 	Patience metav1.Duration `json:"patience,omitempty"`
-	// Ignore are beginnings of lines that no judge compares, such as "deployments x .spec.paused".
+	// Ignore are beginnings of lines that no judge compares, such as "deployments x /spec/paused".
 	Ignore []string `json:"ignore,omitempty"`
 	// Keeps are the generated scenarios after which the controller leaves what a user did.
 	Keeps []string `json:"keeps,omitempty"`
@@ -261,7 +261,7 @@ func (c *checker) ofOwner() []*scenario {
 func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 	to, client := refTo(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
 	var scenarios []*scenario
-	for _, path := range scalars(c.suite.example.Object, ".spec.") {
+	for _, path := range scalars(c.suite.example.Object, "/spec/") {
 		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
 		if err != nil {
 			c.note("%s is not changed: %v", path, err)
@@ -291,7 +291,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests 
 		return scenarios
 	}
 	body := requests[sent].body
-	for _, path := range scalars(body, ".spec.", ".data.", ".metadata.labels.", ".metadata.annotations.") {
+	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
 		patch, _, err := change(ctx, client, v.object.GetName(), v.object.Object, path)
 		if err != nil {
 			c.note("%s %s does not drift: %v", v.resource, path, err)
@@ -363,7 +363,7 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 	}
 	var last error
 	for _, value := range candidates {
-		patch := mustEncode([]map[string]any{{"op": "replace", "path": pointer(path), "value": value}})
+		patch := mustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
 		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			last = err
@@ -379,22 +379,4 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 		return patch, changed, nil
 	}
 	return nil, nil, last
-}
-
-// pointer returns the JSON pointer of a path.
-func pointer(path string) string {
-	var out strings.Builder
-	for path != "" {
-		word, rest, bracketed := "", "", strings.HasPrefix(path, ".[")
-		if bracketed {
-			word, rest, _ = strings.Cut(path[2:], "]")
-		} else {
-			word, rest, _ = strings.Cut(path[1:], ".")
-		}
-		if path = rest; path != "" && !bracketed {
-			path = "." + path
-		}
-		out.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(word))
-	}
-	return out.String()
 }
