@@ -231,7 +231,7 @@ func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
 
 // inject injects the fault that is due, and reports whether the watch continues with the event.
 func (s *watchStream) inject(ctx context.Context, e *watchEvent) bool {
-	pause(ctx, s.proxy.jitterDelay())
+	pause(ctx, s.proxy.delay(true))
 	f := s.due()
 	switch {
 	case f == nil:

@@ -47,9 +47,9 @@ func (f *finding) Error() string { return f.judge + ": " + f.message }
 // outcome is what is known of a run at its end.
 type outcome struct {
 	namespace string
-	// prepared is how many of the versions there were when the operation began.
-	versions []version
-	prepared int
+	// Of the versions the operation led to those from prepared to rested.
+	versions         []version
+	prepared, rested int
 	requests []request
 	points   []recordedPoint
 	reached  bool
@@ -102,7 +102,8 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if err = r.take(ctx, s.Steps); err == nil {
 		err = r.rest(ctx, atEnd)
 	}
-	o.reached = r.proxy.disarm()
+	versions, _ = r.history.all()
+	o.rested, o.reached = len(versions), r.proxy.disarm()
 	var noops []request
 	if err == nil {
 		noops, err = r.settle(ctx, atEnd)
@@ -213,7 +214,7 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
 		peak: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
 	}
-	for _, v := range runs[0].versions[runs[0].prepared:] {
+	for _, v := range runs[0].versions[runs[0].prepared:runs[0].rested] {
 		ref.changed[v.resource] = true
 	}
 	for _, o := range runs {

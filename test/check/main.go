@@ -394,7 +394,9 @@ func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fau
 	}
 	defer func() { <-c.slots }()
 	c.mu.Lock()
-	c.report.runs++
+	if c.report.runs++; c.report.runs%25 == 0 {
+		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.runs, c.report.reached)
+	}
 	c.mu.Unlock()
 	return c.execute(ctx, s, want, f, at, jitter)
 }

@@ -64,6 +64,8 @@ type proxy struct {
 	injected bool
 	// shown has the UID that the process last got of each object.
 	shown map[string]string
+	// lagsUntil is until when no watch sends an event.
+	lagsUntil time.Time
 	// expireNext is set if the next watch of the target is answered with 410, and cuts counts cut events.
 	expireNext bool
 	cuts       int
@@ -169,7 +171,7 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	pause(incoming.Context(), p.jitterDelay())
+	pause(incoming.Context(), p.delay(false))
 	r := newRequest(incoming.Method, incoming.Header.Get("Content-Type"), to, body)
 	if incoming.URL.Query().Has("dryRun") {
 		r.verb = http.MethodGet
@@ -183,6 +185,9 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 	default:
 		respond(w, f.code, f.reason, "injected by check")
 		return
+	}
+	if f != nil && !f.kills {
+		p.lag()
 	}
 	response := p.forward(incoming, bytes.NewReader(body))
 	p.answered(r, response)
@@ -299,13 +304,24 @@ func (p *proxy) wroteAfter(since time.Time) time.Time {
 	return since
 }
 
-func (p *proxy) jitterDelay() time.Duration {
+// lag delays all watches a little: a client whose answer was lost shall not learn of its write at once.
+func (p *proxy) lag() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.jitter == nil {
-		return 0
+	p.lagsUntil = p.cluster.clock.Now().Add(time.Second)
+}
+
+// delay returns by how much a request or an event is delayed at random, or until the lag is over.
+func (p *proxy) delay(isEvent bool) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case isEvent && p.fault != nil:
+		return p.lagsUntil.Sub(p.cluster.clock.Now())
+	case p.jitter != nil:
+		return time.Duration(p.jitter.Int64N(int64(100 * time.Millisecond)))
 	}
-	return time.Duration(p.jitter.Int64N(int64(100 * time.Millisecond)))
+	return 0
 }
 
 // apiResponse is a complete response of the API server.
