@@ -50,11 +50,11 @@ type outcome struct {
 	// Of the versions the operation led to those from prepared to rested.
 	versions         []version
 	prepared, rested int
-	requests []request
-	points   []recordedPoint
-	reached  bool
-	findings []finding
-	peak     map[string]int
+	requests         []request
+	points           []recordedPoint
+	reached          bool
+	findings         []finding
+	peak             map[string]int
 }
 
 // reference is what the faultless runs of a scenario have in common.
