@@ -17,14 +17,22 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 func TestParsePath(t *testing.T) {
@@ -50,6 +58,41 @@ func TestClass(t *testing.T) {
 	r := newRequest(http.MethodPatch, "application/merge-patch+json", to, []byte(`{"metadata":{"resourceVersion":"1"},"status":{"b":1,"a":{"a.b/c":[2]}}}`))
 	if got, want := r.class(newAliases("check-1", map[string]bool{}).of), "PATCH bars/status #1 {/status/a/a.b~1c/0,/status/b}"; got != want || !r.conditional {
 		t.Errorf("%q, want %q; conditional: %t", got, want, r.conditional)
+	}
+}
+
+func TestDeletedUID(t *testing.T) {
+	// The answer to a DELETE, as JSON and as protobuf.
+	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Details: &metav1.StatusDetails{UID: "1"}}
+	var inProtobuf bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(status, &inProtobuf); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{mustEncode(status), inProtobuf.Bytes()} {
+		if got := decodeObject(data); got == nil || got.GetKind() != "Status" || kinds.Find("{.details.uid}", got.Object) != "1" {
+			t.Errorf("%q is decoded as %v", data, got)
+		}
+	}
+}
+
+func TestReadSuite(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"example.yaml": "{apiVersion: example.com/v1, kind: Bar, metadata: {name: x}}",
+		"suite.yaml": `{example: example.yaml, quiet: 3s, scenarios: [{name: a, steps: [
+			{merge: {spec: {replicas: 2}}}, {object: {apiVersion: v1, kind: Pod, owned: true}, delete: Background}]}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := readSuite(filepath.Join(dir, "suite.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := s.Scenarios[0].Steps
+	if diff := cmp.Diff([]string{`patch Bar x {"spec":{"replicas":2}}`, "delete its Pod"}, []string{steps[0].String(), steps[1].String()}); diff != "" {
+		t.Error(diff)
 	}
 }
 

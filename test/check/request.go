@@ -27,7 +27,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -149,7 +148,7 @@ func newRequest(verb, contentType string, to target, body []byte) *request {
 	return r
 }
 
-// decodeObject decodes an object in JSON or of a built-in kind, nil if it is none.
+// decodeObject decodes an object or a Status, in JSON or of a built-in kind. It returns nil if it cannot.
 func decodeObject(data []byte) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	if object.UnmarshalJSON(data) == nil {
@@ -157,9 +156,6 @@ func decodeObject(data []byte) *unstructured.Unstructured {
 	}
 	typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {
-		return nil
-	}
-	if _, err := meta.Accessor(typed); err != nil {
 		return nil
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)

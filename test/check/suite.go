@@ -80,7 +80,7 @@ type scenario struct {
 // step is one thing that a user does to an object, or waits for: Apply, Merge, JSON, Delete, Gone or a Path.
 type step struct {
 	// On is the object, by default the example.
-	On ref `json:"on,omitempty"`
+	On ref `json:"object,omitempty"`
 
 	Apply *unstructured.Unstructured `json:"apply,omitempty"`
 	// Merge is a JSON merge patch, JSON a JSON patch, and Delete a propagation policy.
