@@ -68,7 +68,8 @@ type suite struct {
 // scenario is what users do, and what must follow.
 type scenario struct {
 	Name string `json:"name"`
-	// Prepare leads to the state in which the operation begins. No fault is injected into it.
+	// Prepare leads to the state in which the operation begins, by default to the example at rest. No fault is
+	// injected into it.
 	Prepare []step `json:"prepare,omitempty"`
 	Steps   []step `json:"steps"`
 	// Restores is set if the end must be the state in which the operation began.
@@ -147,6 +148,9 @@ func readSuite(file string) (*suite, error) {
 	for _, c := range s.Scenarios {
 		if c.Name == "" || len(c.Steps) == 0 {
 			return nil, fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
+		}
+		if c.Prepare == nil {
+			c.Prepare = []step{{Apply: s.example}}
 		}
 		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
 			for i := range steps {
