@@ -113,19 +113,14 @@ func (f *finding) text(c *checker) string {
 	fmt.Fprintf(&out, "\nFINDING %s: %s\n%s\n", f.judge, f.id, indent(f.message))
 	if len(f.requests) > 0 {
 		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
-		for i := range max(len(f.without), len(f.requests)) {
-			fmt.Fprintf(&out, "    %-70s | %s\n", at(f.without, i), at(f.requests, i))
+		n := max(len(f.without), len(f.requests))
+		without, requests := slices.Concat(f.without, make([]string, n)), slices.Concat(f.requests, make([]string, n))
+		for i := range n {
+			fmt.Fprintf(&out, "    %-70s | %s\n", without[i], requests[i])
 		}
 	}
 	fmt.Fprintf(&out, "    repeat: go run ./test/check -suite %s -only '%s' -- %s\n", c.file, f.id, strings.Join(c.command, " "))
 	return out.String()
-}
-
-func at(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
-	}
-	return ""
 }
 
 func indent(text string) string {
@@ -228,11 +223,8 @@ func (c *checker) all(ctx context.Context) error {
 	}
 	group.Wait()
 	for i, s := range scenarios {
-		if references[i] == nil {
-			continue
-		}
-		for _, p := range c.plan(s, references[i]) {
-			group.Go(func() { c.withFault(ctx, s, references[i], p) })
+		if ref := references[i]; ref != nil {
+			c.plan(s, ref, func(f *fault, at point) { group.Go(func() { c.withFault(ctx, s, ref, f, at) }) })
 		}
 	}
 	group.Wait()
@@ -307,23 +299,15 @@ func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) 
 	return []finding{{judge: "history", message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
 }
 
-// plannedRun is one run with a fault.
-type plannedRun struct {
-	fault *fault
-	at    point
-}
-
-// plan returns the runs with faults: each request and step of the operation with each fault that applies, and
-// each watch of the resources that are compared.
-func (c *checker) plan(s *scenario, ref *reference) []plannedRun {
-	var all []plannedRun
+// plan calls run for each request and step of the operation with each fault that applies, and for each watch of
+// a resource of which objects change.
+func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 	add := func(f *fault, at point, kind string) {
-		id := runID(s, f, at)
-		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(id, c.only) {
+		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
 			return
 		}
 		c.planned[kind+f.name] = true
-		all = append(all, plannedRun{f, at})
+		run(f, at)
 	}
 	for _, p := range ref.points {
 		if p.request == nil {
@@ -344,17 +328,16 @@ func (c *checker) plan(s *scenario, ref *reference) []plannedRun {
 			}
 		}
 	}
-	return all
 }
 
 func runID(s *scenario, f *fault, at point) string {
 	return s.Name + " | " + f.name + " | " + at.String()
 }
 
-func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, p plannedRun) {
-	id := runID(s, p.fault, p.at)
+func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f *fault, at point) {
+	id := runID(s, f, at)
 	for range attempts {
-		o, err := c.once(ctx, s, ref, p.fault, p.at, nil)
+		o, err := c.once(ctx, s, ref, f, at, nil)
 		if ctx.Err() != nil {
 			return
 		}
