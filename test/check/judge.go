@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -164,7 +163,7 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 		}
 	}
 	// What the runtime of Go prints when a program dies.
-	if log, err := os.ReadFile(r.output.Name()); err == nil && strings.Contains(string(log), "panic: ") && strings.Contains(string(log), "\ngoroutine ") {
+	if log := r.lastOutput(); strings.Contains(log, "panic: ") && strings.Contains(log, "\ngoroutine ") {
 		found("panic", "%s", log)
 	}
 	o.peak = c.peak(o.versions)

@@ -119,7 +119,13 @@ func (f *finding) text(c *checker) string {
 			fmt.Fprintf(&out, "    %-70s | %s\n", without[i], requests[i])
 		}
 	}
-	fmt.Fprintf(&out, "    repeat: go run ./test/check -suite %s -only '%s' -- %s\n", c.file, f.id, strings.Join(c.command, " "))
+	command := slices.Concat([]string{"go", "run", "./test/check", "-suite", c.file, "-only", f.id, "--"}, c.command)
+	for i, word := range command {
+		if strings.ContainsAny(word, " \t\n;&|<>()$`\\\"'*?[]#~") {
+			command[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	fmt.Fprintf(&out, "    repeat: %s\n", strings.Join(command, " "))
 	return out.String()
 }
 

@@ -190,6 +190,16 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	go r.supervise(ctx, p)
 }
 
+// lastOutput returns the end of what the processes printed.
+func (r *run) lastOutput() string {
+	const most = 4000
+	log, err := os.ReadFile(r.output.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-most):])
+}
+
 // supervise starts the controller again if it exits by itself, as the kubelet does.
 func (r *run) supervise(ctx context.Context, p *process) {
 	<-p.done
@@ -197,7 +207,7 @@ func (r *run) supervise(ctx context.Context, p *process) {
 	byItself := r.process == p && !r.closed
 	r.mu.Unlock()
 	if byItself {
-		r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String())
+		r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String()+"; its output:\n"+r.lastOutput())
 		pause(ctx, time.Second)
 		r.restart(ctx, func() {})
 	}

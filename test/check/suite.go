@@ -227,7 +227,8 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 		track(c.tracked, &requests[i])
 	}
 	if len(c.tracked) == 0 {
-		return nil, &finding{judge: "idle", message: "the controller wrote nothing for the example"}
+		message := fmt.Sprintf("the controller wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
+		return nil, &finding{judge: "idle", message: message}
 	}
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
 	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
