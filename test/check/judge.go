@@ -1,0 +1,426 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// finding is what a judge holds against the controller.
+type finding struct {
+	judge, message string
+	// id is the run. requests are those of the operation, beside those without the fault.
+	id                string
+	without, requests []string
+}
+
+// Error implements error.
+func (f *finding) Error() string { return f.judge + ": " + f.message }
+
+// outcome is what is known of a run at its end.
+type outcome struct {
+	namespace string
+	// Of the versions the operation led to those from prepared to rested.
+	versions         []version
+	prepared, rested int
+	requests         []request
+	points           []recordedPoint
+	reached          bool
+	findings         []finding
+	peak             map[string]int
+}
+
+// reference is what the faultless runs of a scenario have in common.
+type reference struct {
+	tracked map[string]bool
+	stable  map[string]bool
+	// prepared and end are the states before and after the operation, and masked the lines that differ between
+	// the runs.
+	prepared, end state
+	masked        map[string]bool
+	peak          map[string]int
+	// changed are the resources of which objects changed in the operation.
+	changed map[string]bool
+	// known are the findings, which a run with a fault does not repeat.
+	known map[string]bool
+	// points are those that each run reached.
+	points   []recordedPoint
+	requests []string
+}
+
+// execute runs the scenario, with a fault if f is not nil. want is nil in a faultless run.
+func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*outcome, error) {
+	r, err := c.newRun(ctx, jitter)
+	if r != nil {
+		defer r.close(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &outcome{namespace: r.namespace}
+	var atPrepared, atEnd func([]version) []string
+	if want != nil {
+		r.proxy.aliases = newAliases(r.namespace, want.stable)
+		atPrepared, atEnd = c.comparison(want, want.prepared, r.namespace), c.comparison(want, want.end, r.namespace)
+	}
+	if err = r.take(ctx, s.Prepare); err == nil {
+		err = r.rest(ctx, atPrepared)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("before the operation: %w", err)
+	}
+	versions, _ := r.history.all()
+	o.prepared = len(versions)
+	r.proxy.arm(f, at)
+	if err = r.take(ctx, s.Steps); err == nil {
+		err = r.rest(ctx, atEnd)
+	}
+	versions, _ = r.history.all()
+	o.rested, o.reached = len(versions), r.proxy.disarm()
+	var noops []request
+	if err == nil {
+		noops, err = r.settle(ctx, atEnd)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var found *finding
+	if errors.As(err, &found) {
+		o.findings = append(o.findings, *found)
+	} else if err != nil {
+		o.findings = append(o.findings, finding{judge: "step", message: err.Error()})
+	}
+	o.versions, _ = r.history.all()
+	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
+	c.judge(r, o, noops)
+	return o, nil
+}
+
+// comparison returns a function that compares the state after some versions with a state of the reference.
+func (c *checker) comparison(want *reference, with state, namespace string) func([]version) []string {
+	return func(versions []version) []string {
+		now := c.stateOf(versions, want.tracked, newAliases(namespace, want.stable))
+		return differences(with, now, func(key string) bool { return want.masked[key] || c.ignored(key) })
+	}
+}
+
+// ignored reports whether the suite excludes the line of a state.
+func (c *checker) ignored(key string) bool {
+	return slices.ContainsFunc(c.suite.Ignore, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// judge applies the judges that need no other run.
+func (c *checker) judge(r *run, o *outcome, noops []request) {
+	plain := newAliases(r.namespace, nil).of
+	found := func(judge, format string, arguments ...any) {
+		o.findings = append(o.findings, finding{judge: judge, message: fmt.Sprintf(format, arguments...)})
+	}
+	o.findings = append(o.findings, r.proxy.found()...)
+	if len(noops) > 0 && !c.suite.AllowNoops {
+		found("settled", "after a touch of its owner, %s wrote what was there", noops[0].class(plain))
+	}
+	byClass := map[string][]time.Time{}
+	for i := range o.requests {
+		request := &o.requests[i]
+		class := request.class(plain)
+		byClass[class] = append(byClass[class], request.at)
+		if request.isWrite() && strings.HasPrefix(request.name, bystanderPrefix) {
+			found("bystander", "%s: the controller did not make this object", class)
+		}
+		if request.deletes != "" && request.shown != "" && request.deletes != request.shown {
+			found("replaced", "%s: deleted an object that the process had not seen, of the name of one that it had", class)
+		}
+	}
+	for class, times := range byClass {
+		if hot(times) {
+			found("hot loop", "%s: %d requests, %d or more in a second", class, len(times), hotCount)
+		}
+	}
+	// What the runtime of Go prints when a program dies.
+	if log := r.lastOutput(); strings.Contains(log, "panic: ") && strings.Contains(log, "\ngoroutine ") {
+		found("panic", "%s", log)
+	}
+	o.peak = c.peak(o.versions)
+}
+
+// hotCount is more than a backoff from 5 ms on sends in a second.
+const hotCount = 25
+
+func hot(times []time.Time) bool {
+	for i := hotCount - 1; i < len(times); i++ {
+		if times[i].Sub(times[i-hotCount+1]) < time.Second {
+			return true
+		}
+	}
+	return false
+}
+
+// peak returns how many objects of each resource one owner had at most at the same time. What is being deleted
+// does not count.
+func (c *checker) peak(versions []version) map[string]int {
+	most, live, last := map[string]int{}, map[types.UID]version{}, latest(versions)
+	versions = slices.Clone(versions)
+	slices.SortStableFunc(versions, func(a, b version) int { return cmp.Compare(a.revision, b.revision) })
+	for _, v := range versions {
+		delete(live, v.object.GetUID())
+		if !v.isLive() {
+			continue
+		}
+		live[v.object.GetUID()] = v
+		counts := map[types.UID]int{}
+		for _, other := range live {
+			for _, o := range other.object.GetOwnerReferences() {
+				if owner, ok := last[o.UID]; ok && owner.resource == c.owners.Resource && other.resource == v.resource {
+					counts[o.UID]++
+					most[v.resource] = max(most[v.resource], counts[o.UID])
+				}
+			}
+		}
+	}
+	return most
+}
+
+// learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing
+// spec of a dependent is a finding.
+func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []finding) {
+	ref := &reference{
+		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
+		peak: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
+	}
+	for _, v := range runs[0].versions[runs[0].prepared:runs[0].rested] {
+		ref.changed[v.resource] = true
+	}
+	for _, o := range runs {
+		for i := range o.requests {
+			track(ref.tracked, &o.requests[i])
+		}
+		for resource, n := range o.peak {
+			ref.peak[resource] = max(ref.peak[resource], n)
+		}
+	}
+	var findings []finding
+	var unlike []string
+	reached := map[point]int{}
+	for i, o := range runs {
+		prepared := c.stateOf(o.versions[:o.prepared], ref.tracked, newAliases(o.namespace, ref.stable))
+		end := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+		points := repoint(o.points, newAliases(o.namespace, ref.stable))
+		for _, p := range points {
+			reached[p.point]++
+		}
+		if i == 0 {
+			ref.prepared, ref.end, ref.points, ref.requests = prepared, end, points, describe(points)
+			continue
+		}
+		for _, line := range slices.Concat(differences(ref.prepared, prepared, c.ignored), differences(ref.end, end, c.ignored)) {
+			key, _, _ := strings.Cut(line[2:], ": ")
+			if !ref.masked[key] && strings.Contains(key, " /spec") && !strings.HasPrefix(key, c.owners.Resource+" ") {
+				unlike = append(unlike, line)
+			}
+			ref.masked[key] = true
+		}
+	}
+	if len(unlike) > 0 {
+		findings = append(findings, finding{judge: "differs", message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
+	}
+	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
+	if s.Restores && !slices.Contains(c.suite.Keeps, s.Name) {
+		if lines := c.compare(ref, ref.prepared, ref.end); len(lines) > 0 {
+			findings = append(findings, finding{judge: "restores", message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
+		}
+	}
+	return ref, findings
+}
+
+// compare compares two states of one scenario, without what may tell of the past.
+func (c *checker) compare(ref *reference, want, got state) []string {
+	return differences(want, got, func(key string) bool {
+		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " /status") || strings.HasSuffix(key, " /metadata/generation")
+	})
+}
+
+// state has the scalars of objects by "resource name pointer".
+type state map[string]string
+
+// stateOf returns the state after the versions: of the resources in tracked, and of their status where
+// tracked has resource/status, because another controller may write it.
+func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
+	words, last := []string{names.namespace, "NAMESPACE"}, latest(versions)
+	for i := range versions {
+		// In order, because an alias may be a number: of the objects that still exist.
+		if v := &versions[i]; !last[v.object.GetUID()].deleted {
+			words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
+		}
+	}
+	replace := strings.NewReplacer(words...)
+	s := state{}
+	for _, v := range last {
+		if v.deleted || !tracked[v.resource] {
+			continue
+		}
+		object := v.object.DeepCopy().Object
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
+			unstructured.RemoveNestedField(object, "metadata", field)
+		}
+		// How often another controller acted is no part of the end.
+		annotations := v.object.GetAnnotations()
+		delete(annotations, touched)
+		delete(annotations, "deployment.kubernetes.io/revision")
+		if len(annotations) == 0 {
+			annotations = nil
+		}
+		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
+		if v.resource != c.owners.Resource {
+			unstructured.RemoveNestedField(object, "metadata", "generation")
+			unstructured.RemoveNestedField(object, "status", "observedGeneration")
+		}
+		if !tracked[v.resource+"/status"] {
+			delete(object, "status")
+		}
+		prefix := v.resource + " " + names.of(v.resource, v.object.GetName()) + " "
+		for path, value := range flatten(object) {
+			word := replace.Replace(fmt.Sprint(value))
+			if _, err := time.Parse(time.RFC3339, word); err == nil {
+				word = "<time>"
+			}
+			s[prefix+path] = word
+		}
+	}
+	return s
+}
+
+// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
+// lacks is one line.
+func differences(want, got state, ignored func(string) bool) []string {
+	var lines []string
+	keys := maps.Clone(want)
+	maps.Copy(keys, got)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		a, inWant := want[key]
+		b, inGot := got[key]
+		object := key[:strings.LastIndex(key, " ")+1]
+		_, wanted := want[object+"/kind"]
+		_, exists := got[object+"/kind"]
+		switch {
+		case ignored(key) || inWant == inGot && a == b:
+		case wanted != exists && !strings.HasSuffix(key, " /kind"):
+		case wanted != exists && exists:
+			lines = append(lines, "+ "+key+": "+b)
+		case wanted != exists:
+			lines = append(lines, "- "+key+": "+a)
+		default:
+			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
+		}
+	}
+	return lines
+}
+
+// rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding
+// is what it waited for in vain.
+func (r *run) rest(ctx context.Context, differs func([]version) []string) error {
+	quiet := r.check.suite.Quiet.Duration
+	if differs == nil {
+		quiet = quiet * 3 / 2
+	}
+	var last error = &finding{judge: "settled", message: "the controller never stops writing"}
+	err := poll(ctx, restTimeout, func(context.Context) error {
+		versions, changed := r.history.all()
+		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
+		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
+			return errors.New("not at rest")
+		}
+		if differs == nil {
+			last = nil
+			return nil
+		}
+		if lines := differs(versions); len(lines) > 0 {
+			last = &finding{judge: "end", message: strings.Join(lines, "\n")}
+		} else {
+			last = nil
+		}
+		if since > r.check.suite.Patience.Duration {
+			return nil
+		}
+		return last
+	})
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	return last
+}
+
+// touched is the annotation with which check makes the controller sync each owner again.
+const touched = "check-touched"
+
+// settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
+func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
+	before, known := len(r.proxy.recorded(0)), map[string]bool{}
+	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
+	owners, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	versions, _ := r.history.all()
+	for _, v := range versions {
+		known[v.object.GetResourceVersion()] = true
+	}
+	for i := range owners.Items {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
+		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err := r.awaitRecorded(ctx, object, false, err); err != nil {
+			return nil, fmt.Errorf("touching an owner: %w", err)
+		}
+		known[object.GetResourceVersion()] = true
+	}
+	if err := r.rest(ctx, differs); err != nil {
+		return nil, err
+	}
+	var noops []request
+	for _, request := range r.proxy.recorded(before) {
+		if request.applied() && known[request.revision] {
+			noops = append(noops, request)
+		}
+	}
+	return noops, nil
+}
+
+// owned returns the last version of each existing object that the example owns.
+func (c *checker) owned(versions []version) []version {
+	last, owned := latest(versions), []version(nil)
+	for _, v := range last {
+		ours := slices.ContainsFunc(v.object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			owner, ok := last[o.UID]
+			return ok && owner.resource == c.owners.Resource && owner.object.GetName() == c.suite.example.GetName()
+		})
+		if ours && !v.deleted {
+			owned = append(owned, v)
+		}
+	}
+	return owned
+}
