@@ -124,7 +124,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 		}
 		return nil
 	})
-	fmt.Fprintf(output, "Found: %d of %d\n", len(faults)-len(missed), len(faults))
+	fmt.Fprintf(output, "Found: %d of %d\n", len(rows)-len(missed), len(faults))
 	if err = cmp.Or(err, errors.Join(missed...)); err != nil || get("WITHOUT") != "" || get("FAULTS") != "" {
 		return err
 	}
