@@ -56,7 +56,7 @@ func TestRandom(t *testing.T) {
 
 // TestRandomMemory drops what the process remembers before each of its requests, and
 // compares the outcome with that of the same sequence without: losing it is harmless. If
-// Foos wait for each other's names the outcome depends on their order and may differ.
+// a Foo ever waited for another's name the outcome depends on their order and may differ.
 func TestRandomMemory(t *testing.T) {
 	compared := 0
 	sim.Check(t, memoryChecks, sim.Profile{MaxOps: 12, Settled: true}, func(sequence sim.Sequence) sim.Result {

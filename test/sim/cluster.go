@@ -84,6 +84,8 @@ type simCluster struct {
 	later    []laterOp
 	// faultsEnded says that autoscalers are gone.
 	faultsEnded bool
+	// contested says that at the beginning of an operation a Foo waited for a name that another one had.
+	contested bool
 	// requests and events count those of the controller.
 	requests, events int
 	invariants       *invariants

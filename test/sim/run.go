@@ -49,8 +49,10 @@ const (
 type Result struct {
 	// Violations are the violated invariants and rules, in words.
 	Violations []string
-	// Outcome and Contested are those of the final state.
-	Outcome   string
+	// Outcome is that of the final state.
+	Outcome string
+	// Contested says that a Foo waited for a name that another one had, in the final state or after
+	// any operation: if two wait, either may get it, and its user may delete that Foo later.
 	Contested bool
 
 	trace []string
@@ -123,8 +125,8 @@ func Run(sequence Sequence, newController NewController) Result {
 	c.settle()
 	c.mu.Lock()
 	state := c.State()
-	violations := state.Violations()
-	outcome, contested := state.Outcome()
+	violations, outcome := state.Violations(), state.Outcome()
+	contested := c.contested || state.contested()
 	c.mu.Unlock()
 	c.checkIdle()
 	c.process.stop()

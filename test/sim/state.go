@@ -264,17 +264,26 @@ func imageOf(deployment *appsv1.Deployment) string {
 	return ""
 }
 
+// contested reports whether a Foo waits for a name that another one has: then another order
+// of events may lead to another outcome.
+func (s State) contested() bool {
+	for _, foo := range s.Foos {
+		if s.currentOwner(foo) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Outcome describes the state without UIDs, versions and times, so that the outcomes of two
-// runs can be compared. contested says that a Foo waits for a name that another one has:
-// then another order of events may lead to another outcome.
-func (s State) Outcome() (outcome string, contested bool) {
+// runs can be compared.
+func (s State) Outcome() string {
 	var lines []string
 	for _, foo := range s.Foos {
 		reason := ""
 		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
 			reason = ready.Reason + ": " + ready.Message
 		}
-		contested = contested || s.currentOwner(foo) != nil
 		lines = append(lines, fmt.Sprintf("Foo %s asks for %q: %s (%d of %d, %d conditions)", foo.Name, foo.Spec.DeploymentName, reason,
 			foo.Status.AvailableReplicas, foo.Status.Replicas, len(foo.Status.Conditions)))
 	}
@@ -288,5 +297,5 @@ func (s State) Outcome() (outcome string, contested bool) {
 			len(deployment.Spec.Template.Spec.Containers), deployment.Spec.Paused))
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "\n"), contested
+	return strings.Join(lines, "\n")
 }

@@ -269,6 +269,7 @@ func ForeignDeployment(name string) *appsv1.Deployment {
 func (c *simCluster) doAll() {
 	for _, op := range c.sequence.Ops {
 		c.mu.Lock()
+		c.contested = c.contested || c.State().contested()
 		if op.Before > 0 {
 			c.later = append(c.later, laterOp{op: op, in: op.Before})
 		} else {
