@@ -170,10 +170,13 @@ func warningEvents(t *testing.T) map[string]string {
 	return events
 }
 
-// warningIn returns the name of the reason of the Warning that the clause makes.
+// warningIn returns the name of the reason of the Warning that the clause makes, or has the function warning make.
 func warningIn(clause *ast.CaseClause) (name string, ok bool) {
 	for _, statement := range clause.Body {
 		ast.Inspect(statement, func(node ast.Node) bool {
+			if call, isCall := node.(*ast.CallExpr); isCall && lastName(call.Fun) == "warning" {
+				name, ok = lastName(call.Args[0]), true
+			}
 			if pair, isPair := node.(*ast.KeyValueExpr); isPair {
 				ok = ok || lastName(pair.Key) == "Type" && lastName(pair.Value) == "EventTypeWarning"
 				if lastName(pair.Key) == "Reason" {

@@ -221,11 +221,11 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	reason := missed.reason
-	if whyMissed[reason] != "" {
-		reason = eventMissed
+	switch missed.reason {
+	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return warning(missed.reason, describeMissed(cronTab, missed))
 	}
-	return warning(reason, describeMissed(cronTab, missed))
+	return warning(eventMissed, describeMissed(cronTab, missed))
 }
 
 // describeMissed says which runs were missed, and why.
