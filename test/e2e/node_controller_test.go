@@ -35,6 +35,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -45,14 +46,11 @@ const (
 // leader returns the Pod that holds the lease of the controllers, and fails while that Pod is not
 // ready.
 func leader(ctx context.Context) (*corev1.Pod, error) {
-	lease, err := shared.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
+	holder, err := leaseHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if lease.Spec.HolderIdentity == nil {
-		return nil, errors.New("the lease has no holder")
-	}
-	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	name, _, _ := strings.Cut(holder, "_")
 	pods, err := runningPods(ctx, systemNamespace, controllerSelector)
 	for _, pod := range pods {
 		if pod.Name == name {
@@ -62,16 +60,24 @@ func leader(ctx context.Context) (*corev1.Pod, error) {
 	return nil, errors.Join(err, fmt.Errorf("the leader %s is not ready", name))
 }
 
-// awaitLeader waits until two controllers are ready and one of them leads, another one than the Pod
-// former if it is not "", and returns the leader.
-func (e *env) awaitLeader(former string) *corev1.Pod {
+// leaseHolder returns the identity of the process that holds the lease of the controllers.
+func leaseHolder(ctx context.Context) (string, error) {
+	lease, err := shared.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+		return "", errors.New("the lease has no holder")
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// awaitLeader waits until a controller leads and is ready, and returns it.
+func (e *env) awaitLeader() *corev1.Pod {
 	e.Helper()
 	var found *corev1.Pod
-	e.eventually("a controller leads", func(ctx context.Context) error {
-		var err error
-		if found, err = leader(ctx); err == nil && found.Name == former {
-			err = errors.New("it is still " + former)
-		}
+	e.eventually("a controller leads", func(ctx context.Context) (err error) {
+		found, err = leader(ctx)
 		return err
 	})
 	return found
@@ -147,8 +153,9 @@ func memoryLimit(t *testing.T, pid int) string {
 	return ""
 }
 
-// TestNodeLeader ends the leader in two ways. Each time the other controller takes over, a Foo that
-// was created meanwhile becomes ready, and the kubelet starts the former leader again.
+// TestNodeLeader ends the leader in two ways. Each time another process takes over, which after a kill may be the one
+// that the kubelet starts at once in the same Pod; a Foo that was created meanwhile becomes ready, and the kubelet
+// starts the former leader again.
 func TestNodeLeader(t *testing.T) {
 	e := newEnv(t)
 	for name, end := range map[string]func(t *testing.T, leader *corev1.Pod){
@@ -165,12 +172,20 @@ func TestNodeLeader(t *testing.T) {
 			f := *e
 			f.T = t
 			f.awaitControllers()
-			former := f.awaitLeader("")
+			former := f.awaitLeader()
+			holder, err := leaseHolder(t.Context())
+			f.must(err)
 			restarts := former.Status.ContainerStatuses[0].RestartCount
 			began := time.Now()
 			end(t, former)
 			sh(t, applyFoo(f.namespace, name, "spec: {deploymentName: "+name+"}"))
-			f.awaitLeader(former.Name)
+			f.eventually("another process leads", func(ctx context.Context) error {
+				now, err := leaseHolder(ctx)
+				if err == nil && now == holder {
+					err = errors.New("it is still " + holder)
+				}
+				return err
+			})
 			f.awaitFoo(name)
 			t.Logf("ready after %s", time.Since(began).Round(100*time.Millisecond))
 			f.eventually("the kubelet has started the former leader again", func(ctx context.Context) error {
@@ -230,7 +245,7 @@ func TestNodeRollout(t *testing.T) {
 		sh(t, command)
 		sh(t, rolloutStatus)
 		e.awaitControllers()
-		e.awaitLeader("")
+		e.awaitLeader()
 		t.Logf("rolled out in %s", time.Since(began).Round(100*time.Millisecond))
 	}
 	t.Logf("%d Foos were served meanwhile", stop())
@@ -300,13 +315,13 @@ func TestNodeDrain(t *testing.T) {
 	e.awaitControllers()
 	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: web, replicas: 2}"))
 	e.awaitFoo("web")
-	node := e.awaitLeader("").Spec.NodeName
+	node := e.awaitLeader().Spec.NodeName
 	shOnCleanup(t, "kubectl uncordon "+node)
 	began := time.Now()
 	sh(t, "kubectl drain "+node+" --ignore-daemonsets --delete-emptydir-data --timeout=150s")
 	t.Logf("drained in %s", time.Since(began).Round(100*time.Millisecond))
 	e.awaitControllers()
-	if to := e.awaitLeader("").Spec.NodeName; to == node {
+	if to := e.awaitLeader().Spec.NodeName; to == node {
 		t.Errorf("the leader is on %s, which was drained", to)
 	}
 	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: web, replicas: 3}"))
@@ -376,7 +391,7 @@ func TestNodeNetworkPolicies(t *testing.T) {
 		return
 	}
 	labelled.awaitControllers()
-	controller := labelled.awaitLeader("").Status.PodIP
+	controller := labelled.awaitLeader().Status.PodIP
 	for _, c := range []struct {
 		from  *env
 		port  int
