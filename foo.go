@@ -98,7 +98,7 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 // newDeployment returns the Deployment that foo asks for, with the replicas that wantedReplicas returns. After
 // a rename copyDeployment gives it what the former one runs.
 func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
-	labels := map[string]string{"app": "nginx", controllerLabel: controller.LabelValue(foo.Name)}
+	labels := map[string]string{"app": "nginx", controllerLabel: deployment.LabelValue(foo.Name)}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,

@@ -207,7 +207,7 @@ func (cs *controllers) shutdown(ctx context.Context) {
 		// A worker that never ran has a queue with goroutines as well.
 		c.worker.Queue.ShutDown()
 	}
-	controller.AwaitInformers(ctx, func() {
+	client.AwaitInformers(ctx, func() {
 		for _, c := range cs.all {
 			for _, f := range c.factories() {
 				f.Shutdown()

@@ -308,3 +308,16 @@ func TestDeadlineOfWrites(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitInformers: an informer that does not stop is not waited for.
+func TestAwaitInformers(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: informerStopTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			if AwaitInformers(t.Context(), func() { time.Sleep(takes) }); time.Since(begun) != want {
+				t.Errorf("rule 20: it took %s, want %s", time.Since(begun), want)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}

@@ -74,10 +74,9 @@ type DependentsOptions[O, T Object] struct {
 	Advice string
 }
 
-// Dependents are the objects of one resource that owners of one kind control. Each method that
-// writes makes one write, with a precondition and all that belongs to it: live reads, ledger, metric,
-// log, event. All but CreateOnce return what the cache keeps of the answer, beside an error the
-// dependent as last known.
+// Dependents are the objects of one resource that owners of one kind control. Each method that writes makes one
+// write, with a precondition and all that belongs to it: live reads, ledger, metric, log, event. All but CreateOnce
+// return what the cache keeps of the answer, beside an error the dependent as last known.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
 
@@ -85,8 +84,7 @@ type Dependents[O, T Object] struct {
 	store  cache.TypedIndexer[T]
 }
 
-// NewDependents returns the dependents of the owners. It adds an index to the informer and
-// returns an error if that fails.
+// NewDependents returns the dependents of the owners. It adds an index to the informer.
 func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, T]) (*Dependents[O, T], error) {
 	indexers := cache.TypedIndexers[T]{ByOwner: IndexByOwner[T](owners.Kind.GroupKind())}
 	if err := options.Informer.AddTypedIndexers(indexers); err != nil {
@@ -130,9 +128,9 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 	return IsControlledBy(object, owner, d.owners.Kind.GroupKind())
 }
 
-// Create creates the object. If this process or the status knows of an earlier one in this
-// generation, it reads the owner live before: the garbage collector may have deleted that one with
-// the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
+// Create creates the object, unless a pause lasts. If this process or the status knows of an earlier one in this
+// generation, it reads the owner live before: the garbage collector may have deleted that one with the owner. If the
+// API server has an object of the name, it returns ErrStaleCache: the next sync finds that.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
 	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
@@ -156,9 +154,8 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	return d.compareAnswer(ctx, owner, desired, created, state), nil
 }
 
-// CreateOnce creates the object, without what Create does for one that is compared and created again; a Job
-// needs no more. Once admission has taken an owner reference in this generation it tries that before. why ends
-// the message of the event.
+// CreateOnce creates an object that is not compared later, such as a Job. Once admission has taken an owner reference
+// in this generation it tries that before. why ends the message of the event.
 func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, why string) (none T, err error) {
 	if d.state(owner).overridden != "" {
 		if err := d.TryCreate(ctx, owner, desired); err != nil {
@@ -199,9 +196,8 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
 
-// Patch repairs the fields in which current, the owner's own, differs from desired, but for values that
-// admission has put in place of desired ones. It writes nothing to a dependent that is terminating, or while
-// a pause after earlier repairs lasts.
+// Patch repairs the fields in which the owner's own dependent differs from desired, but for what admission has put in
+// place of it. It writes nothing to one that is terminating, or while a pause after earlier repairs lasts.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
 	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
@@ -232,9 +228,8 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	return kept, nil
 }
 
-// Adopt makes the owner, read live, the controller of an object that has none and asks for this by
-// the annotation, which it removes. It always returns an error, ErrStaleCache after a success: the sync ends,
-// and the next one compares the object.
+// Adopt makes the owner, read live, the controller of an object that asks for this by the annotation, which it removes.
+// It always returns an error, ErrStaleCache after a success: the next sync compares the object.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) error {
 	if err := d.CheckOverridden(owner, current); err != nil {
 		return err
@@ -288,8 +283,7 @@ func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch P
 	return patched, d.checkAnswer(owner, patched, "patch")
 }
 
-// checkAnswer counts a write, and makes the next sync wait for its answer. It returns ErrOverridden if the
-// owner does not control the dependent any more.
+// checkAnswer counts a write, and makes the next sync wait for its answer. It returns what checkOwner does.
 func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 	d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
@@ -329,7 +323,7 @@ func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, 
 	return kept
 }
 
-// Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
+// Report is what became of the writes to a dependent. A text is "" if there is nothing to say.
 type Report struct {
 	// Contested tells of another writer that keeps undoing the repairs.
 	Contested string
@@ -357,8 +351,7 @@ func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	return report
 }
 
-// describeWriter says which fields of the patch another writer keeps changing, who that is, and what
-// the user can do.
+// describeWriter says which fields of the patch another writer keeps changing, who that is, and what to do.
 func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
 	var fields []string
 	for _, change := range patch.Changes {
@@ -401,12 +394,11 @@ func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
 func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {
-			if isInInitialList {
-				// Each owner is in the queue because of its own list.
-				return
+			// Each owner is in the queue because of its own list.
+			if !isInInitialList {
+				d.enqueueOwner(object)
+				enqueueName(cache.MetaObjectToName(object))
 			}
-			d.enqueueOwner(object)
-			enqueueName(cache.MetaObjectToName(object))
 		},
 		UpdateFunc: func(old, object T) {
 			if old.GetResourceVersion() == object.GetResourceVersion() {

@@ -31,8 +31,7 @@ import (
 
 const metricsNamespace = "sample_controller"
 
-// Metrics are those of the controllers, beside the ones that client-go and component-base
-// register. Create them with NewMetrics.
+// Metrics are those of the controllers, beside client-go's and component-base's. Create them with NewMetrics.
 type Metrics struct {
 	// Registry is where others may be registered.
 	Registry metrics.KubeRegistry
@@ -77,8 +76,7 @@ func (m *Metrics) EventFailed() {
 	m.eventFailures.WithLabelValues().Inc()
 }
 
-// Shared returns what create returned for the first controller that asked for that name: a process
-// has one registry, but a controller of a kind for each namespace.
+// Shared returns what create returned for the first controller of that name: a process has one for each namespace.
 func Shared[T any](m *Metrics, name string, create func(metrics.KubeRegistry) T) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,8 +113,7 @@ type Conditioned interface {
 	GetConditions() []metav1.Condition
 }
 
-// CountByReady registers a gauge of the objects of a store by their Ready condition. plural is that
-// of the kind, such as Foos; in lower case it ends the metric's name.
+// CountByReady registers a gauge of the objects of a store by their Ready condition. plural is that of the kind: Foos.
 func (m *Metrics) CountByReady(plural string, store cache.Store) {
 	help := "Number of " + plural + " in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all."
 	m.CountStored(strings.ToLower(plural), help, []string{"ready", "reason"}, store, func(objects []any, found func(float64, ...string)) {

@@ -17,27 +17,22 @@ limitations under the License.
 package controller
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 )
 
 // FieldManager is the field manager of every write.
 const FieldManager = "sample-controller"
 
-// ManagedByLabel and ManagedByValue are the label of every object that this program
-// creates.
+// ManagedByLabel and ManagedByValue are the label of every object that this program creates.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	ManagedByValue = "sample-controller"
@@ -50,8 +45,7 @@ type Object interface {
 	runtime.Object
 }
 
-// ControllerOf returns the owner reference of the object's controller if that is of the
-// kind, in any version, else nil.
+// ControllerOf returns the owner reference of the object's controller if that is of the kind, else nil.
 func ControllerOf(object metav1.Object, kind schema.GroupKind) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(object)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() != kind {
@@ -69,8 +63,7 @@ func IsControlledBy(object, owner metav1.Object, kind schema.GroupKind) bool {
 // ByOwner is the name of an index that IndexByOwner makes.
 const ByOwner = "controller"
 
-// IndexByOwner returns an index function whose value is the UID of the object's controller if that is of
-// the kind.
+// IndexByOwner returns an index function whose value is the UID of the object's controller of that kind.
 func IndexByOwner[T metav1.Object](kind schema.GroupKind) func(T) ([]string, error) {
 	return func(object T) ([]string, error) {
 		if ref := ControllerOf(object, kind); ref != nil {
@@ -88,8 +81,7 @@ func LookUpOwned[T metav1.Object](indexer cache.TypedIndexer[T], owner metav1.Ob
 	})
 }
 
-// LookUp returns the objects that have the value in an index. It panics if the index was
-// not added.
+// LookUp returns the objects that have the value in an index. It panics if the index was not added.
 func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
 	found, err := indexer.ByTypedIndex(index, value)
 	if err != nil {
@@ -116,29 +108,7 @@ func isTerminating(object metav1.Object) bool {
 	return object.GetDeletionTimestamp() != nil
 }
 
-// labelHash is how many digits of its hash a shortened name ends in, after a hyphen.
-const labelHash = 10
-
-// LabelValue returns name if it is a legal label value (at most 63 characters), else a
-// shortened form that ends in a hash of the whole name. A name that could be the shortened form of
-// another one gets a hash, too.
-func LabelValue(name string) string {
-	const kept = validation.LabelValueMaxLength - 1 - labelHash
-	if len(name) <= kept || len(name) <= validation.LabelValueMaxLength && !isShortened(name) {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	return strings.TrimRight(name[:kept], "-.") + "-" + hex.EncodeToString(sum[:])[:labelHash]
-}
-
-// isShortened reports whether the name ends as a shortened name does.
-func isShortened(name string) bool {
-	prefix, hash := name[:len(name)-labelHash], name[len(name)-labelHash:]
-	return strings.HasSuffix(prefix, "-") && strings.Trim(hash, "0123456789abcdef") == ""
-}
-
-// NotOwnedHints tell in a message what the user can do about a dependent that the object does
-// not control.
+// NotOwnedHints tell what the user can do about a dependent that the object does not control.
 type NotOwnedHints struct {
 	// Freed says when another object of the kind gives the name up, OtherName how to ask for another name.
 	Freed, OtherName string
@@ -146,8 +116,7 @@ type NotOwnedHints struct {
 	Adopt string
 }
 
-// DescribeNotOwned says why the object does not control the dependent of that kind and what
-// the user can do.
+// DescribeNotOwned says why the object does not control the dependent, and what the user can do.
 func DescribeNotOwned(dependent metav1.Object, dependentKind string, object metav1.Object, gvk schema.GroupVersionKind, hints NotOwnedHints) string {
 	isObject := func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }
 	text, kind, adopt := fmt.Sprintf("%s %q ", dependentKind, dependent.GetName()), gvk.Kind, ""
@@ -183,8 +152,7 @@ const (
 	maxEncoded = 32 << 10
 )
 
-// TrimMetadata drops from a cached object the metadata that no controller reads: labels,
-// annotations, finalizers and managed fields. Of the owners it keeps what SetIdentity keeps.
+// TrimMetadata drops the labels, annotations, finalizers and managed fields of an object, and trims its owners.
 func TrimMetadata(object metav1.Object) {
 	object.SetNamespace(Intern(object.GetNamespace()))
 	object.SetOwnerReferences(trimOwners(object))
@@ -194,8 +162,7 @@ func TrimMetadata(object metav1.Object) {
 	object.SetManagedFields(nil)
 }
 
-// SetIdentity copies from an object what controllers read of any object: its identity, its
-// deletion timestamp and its owners.
+// SetIdentity copies what controllers read of any object: identity, deletion timestamp and owners.
 func SetIdentity(to, from metav1.Object) {
 	to.SetName(from.GetName())
 	to.SetNamespace(Intern(from.GetNamespace()))
@@ -205,8 +172,7 @@ func SetIdentity(to, from metav1.Object) {
 	to.SetOwnerReferences(trimOwners(from))
 }
 
-// trimOwners returns the owner reference of the object's controller, or without a controller
-// the first references.
+// trimOwners returns the owner reference of the object's controller, or without one the first references.
 func trimOwners(object metav1.Object) []metav1.OwnerReference {
 	owners := object.GetOwnerReferences()
 	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {

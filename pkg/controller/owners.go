@@ -22,12 +22,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,8 +60,7 @@ type OwnersOptions[O Object] struct {
 	Status func(O) any
 }
 
-// Owners are the objects of a controller's own kind: they are read from the cache, and their
-// status is written. Create them with NewOwners.
+// Owners are the objects of a controller's own kind. Create them with NewOwners.
 type Owners[O Object] struct {
 	OwnersOptions[O]
 	*Writes
@@ -77,8 +78,7 @@ func NewOwners[O Object](options OwnersOptions[O]) *Owners[O] {
 	return o
 }
 
-// Get returns the owner, once the caches show what the last sync wrote. exists is false if it is
-// gone or terminating: the garbage collector deletes its dependents.
+// Get returns the owner, once the caches show what the last sync wrote. One that is terminating does not exist.
 func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) {
 	// The store is read after its version.
 	if err := o.Seen(key); err != nil {
@@ -151,16 +151,14 @@ func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 	o.Worker.Queue.AddHighPriority(key)
 }
 
-// CheckLive returns nil if the API server has the owner as the cache does, and a NewConflict if
-// the live one is gone, terminating, or has another UID or generation: another process may have
-// acted on a newer spec.
+// CheckLive returns nil if the API server has the owner as the cache does, and a NewConflict if the live one is gone,
+// terminating, or has another UID or generation: another process may have acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
 	_, err := o.read(ctx, owner, func(live O) bool { return isCurrent(live, owner) })
 	return err
 }
 
-// Live returns the live owner, in full, or a NewConflict if that has another resourceVersion than
-// the cached one.
+// Live returns the live owner, in full, or a NewConflict if that has another resourceVersion than the cached one.
 func (o *Owners[O]) Live(ctx context.Context, owner O) (O, error) {
 	return o.read(ctx, owner, func(live O) bool { return live.GetResourceVersion() == owner.GetResourceVersion() })
 }
@@ -180,8 +178,7 @@ func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (
 	return live, nil
 }
 
-// ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
-// The Worker calls it when it begins to lead.
+// ReadPresent asks for the present version of the owners until the API server answers, when a process begins to lead.
 func (o *Owners[O]) ReadPresent(ctx context.Context) {
 	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		present, err := o.Present(ctx)
@@ -208,10 +205,9 @@ func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) 
 	return o.CheckLive(ctx, owner)
 }
 
-// UpdateStatus replaces the status of the owner if it differs from the cached one, and then records the
-// events that are not nil. A status that reports only progress is delayed: next is when to call it again,
-// zero if not. ready is for the log. The patch has the cached resourceVersion, so that the API server
-// refuses it for an owner that has changed or was created anew.
+// UpdateStatus replaces the status of the owner if it differs from the cached one, then records the events that are not
+// nil. A status that reports only progress is delayed: next is when to call it again. ready is for the log. With the
+// cached resourceVersion the API server refuses the patch for an owner that has changed or was created anew.
 func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progress bool, ready metav1.Condition, events ...*Event) (next time.Time, err error) {
 	key := cache.MetaObjectToName(owner)
 	if equality.Semantic.DeepEqual(o.Status(owner), status) {
@@ -246,9 +242,8 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	return time.Time{}, nil
 }
 
-// newStatusPatch returns the merge patch that makes the old status the new one, if the object has
-// that resourceVersion. It has all fields of the new status, since one that is 0 in the cache may be
-// missing in what is stored, and null for those that go.
+// newStatusPatch returns the merge patch that makes the old status the new one. It has all fields of the new status,
+// since one that is 0 in the cache may be missing in what is stored, and null for those that go.
 func newStatusPatch(version string, old, status any) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": old})
 	after, err2 := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
@@ -260,4 +255,52 @@ func newStatusPatch(version string, old, status any) ([]byte, error) {
 		return nil, fmt.Errorf("comparing the statuses: %w", err)
 	}
 	return jsonpatch.MergeMergePatches(after, changes)
+}
+
+// Ready is the type of the condition that every controller sets.
+const Ready = "Ready"
+
+// Event is an event to record about an object.
+type Event struct {
+	Type, Reason, Message string
+}
+
+// SetReady sets the Ready condition. lastTransitionTime is in whole seconds, as the API server keeps it.
+func SetReady(conditions *[]metav1.Condition, ready metav1.Condition, generation int64, now metav1.Time) {
+	ready.Type = Ready
+	ready.ObservedGeneration = generation
+	ready.LastTransitionTime = now.Rfc3339Copy()
+	meta.SetStatusCondition(conditions, ready)
+}
+
+// GetReady returns the Ready condition, an empty one if there is none.
+func GetReady(conditions []metav1.Condition) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(conditions, Ready), metav1.Condition{})
+}
+
+// NotReady returns a Ready condition that is False.
+func NotReady(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// LostReady reports whether the condition was True for this generation and is not any more: the cluster has changed.
+func LostReady(old, ready metav1.Condition, generation int64) bool {
+	return old.Status == metav1.ConditionTrue && ready.Status != metav1.ConditionTrue && old.ObservedGeneration == generation
+}
+
+// IsNews reports whether a problem is worth an event: it has another reason than the old one, or
+// its message begins with another clause. What follows a semicolon is advice.
+func IsNews(old, ready metav1.Condition) bool {
+	was, _, _ := strings.Cut(old.Message, ";")
+	is, _, _ := strings.Cut(ready.Message, ";")
+	return old.Reason != ready.Reason || was != is
+}
+
+// DescribeRefusal says what the API server refused, and when the write is tried again. kind is that of the owner.
+func DescribeRefusal(kind string, refused error) string {
+	message := "the API server refused: " + RefusalMessage(refused)
+	if errors.Is(refused, ErrOverridden) {
+		return message + "; once it no longer does, delete that object, and it is created again"
+	}
+	return message + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
 }

@@ -33,9 +33,8 @@ import (
 // ownerReference is the name of that field in messages.
 const ownerReference = "owner reference"
 
-// Patch is a strategic-merge patch of the fields of a dependent that have drifted, and of no
-// other. All changes go into one patch, because each change of a Pod template is a rollout.
-// Create it with NewPatch.
+// Patch is a strategic-merge patch of the fields of a dependent that have drifted, and of no other. All changes go
+// into one patch, because each change of a Pod template is a rollout. Create it with NewPatch.
 type Patch struct {
 	// Changes are the changed fields.
 	Changes []Change
@@ -160,8 +159,7 @@ func (p *Patch) AddMissingLabel(object metav1.Object, label, value string) {
 	}
 }
 
-// CompareController adds the controller reference if the name of the desired one or blockOwnerDeletion is
-// wrong. The owner controls current, by UID.
+// CompareController adds the controller reference if its name or blockOwnerDeletion is wrong. The owner owns current.
 func (p *Patch) CompareController(current, desired metav1.Object) {
 	got, want := metav1.GetControllerOfNoCopy(current), metav1.GetControllerOfNoCopy(desired)
 	if got.Name != want.Name || !ptr.Deref(got.BlockOwnerDeletion, false) {

@@ -18,7 +18,6 @@ package controller
 
 import (
 	"container/list"
-	"errors"
 	"sync"
 	"time"
 
@@ -35,16 +34,14 @@ const (
 	manyKeys = 1000
 	// highInARow is how many keys of high priority are taken at most before one of low priority.
 	highInARow = 7
-	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to
-	// maxBackoff after refusals and up to maxTransientBackoff after other errors: no event announces
-	// that the API server has recovered.
+	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to maxBackoff after
+	// refusals and up to maxTransientBackoff after other errors: no event announces that the API server has recovered.
 	minBackoff          = 5 * time.Millisecond
 	maxBackoff          = 5 * time.Minute
 	maxTransientBackoff = 30 * time.Second
 	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
 	maxRetryAfter = 5 * time.Minute
-	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter. maxBuckets is
-	// how many namespaces have a bucket.
+	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter, for maxBuckets namespaces.
 	refusalQPS   = 10
 	refusalBurst = 100
 	maxBuckets   = 1000
@@ -57,9 +54,8 @@ const (
 	progressBurst = 10
 )
 
-// Queue is a workqueue with two priorities: high for the keys of events, low for all others, such as the
-// initial list, retries and delays. While keys of high priority wait, every 8th key has low priority, so
-// that none starves. Within a priority namespaces take turns.
+// Queue is a workqueue with two priorities: high for the keys of events, low for the initial list, retries and delays.
+// Every 8th key has low priority, so that none starves. Within a priority namespaces take turns.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -209,8 +205,7 @@ func (b *backoff) token(namespace string) time.Duration {
 	return reserve(bucket.(*rate.Limiter), b.clock.Now(), maxBackoff)
 }
 
-// reserve takes a token and returns how long to wait for it. It takes none if that is longer than
-// most, which it returns.
+// reserve takes a token and returns how long to wait for it, most if that is longer: then it takes none.
 func reserve(limiter *rate.Limiter, now time.Time, most time.Duration) time.Duration {
 	token := limiter.ReserveN(now, 1)
 	delay := token.DelayFrom(now)
@@ -222,19 +217,15 @@ func reserve(limiter *rate.Limiter, now time.Time, most time.Duration) time.Dura
 
 // longestRetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
 func longestRetryAfter(err error) (longest time.Duration) {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		for _, err := range joined.Unwrap() {
-			longest = max(longest, longestRetryAfter(err))
-		}
-		return longest
-	}
 	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	longest = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	for _, err := range unjoin(err) {
+		longest = max(longest, longestRetryAfter(err))
+	}
+	return longest
 }
 
-// StatusDebouncer delays status updates that report only progress: for a second, then for a token of
-// a budget that all objects of the kind share, 30 seconds at most.
+// StatusDebouncer delays reports of progress: a second, then for a token that all objects share, 30 seconds at most.
 type StatusDebouncer struct {
 	clock  clock.PassiveClock
 	budget *rate.Limiter
@@ -253,8 +244,7 @@ func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
 	return &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst), waits: map[cache.ObjectName]progressWait{}}
 }
 
-// Postpone begins or continues the wait of key's status, and returns what is left of it, 0 if the status may
-// be written. The caller requeues the key after that time.
+// Postpone begins or continues the wait of key's status. It returns what is left of it, after which to sync again.
 func (d *StatusDebouncer) Postpone(key cache.ObjectName) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

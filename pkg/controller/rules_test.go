@@ -30,41 +30,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
-
-func TestLabelValue(t *testing.T) {
-	long := strings.Repeat("a", 64)
-	for name, want := range map[string]string{
-		"foo": "foo", long[1:]: long[1:], strings.Repeat("a", 41) + "-1763845200": strings.Repeat("a", 41) + "-1763845200",
-		strings.Repeat("a", 52) + "-not-a-hash": strings.Repeat("a", 52) + "-not-a-hash",
-		// The value is in the selector of running Deployments: it must never change.
-		long: strings.Repeat("a", 52) + "-ffe054fe7a",
-	} {
-		if got := LabelValue(name); got != want {
-			t.Errorf("rule 8: the label value of %q is %q, want %q", name, got, want)
-		}
-	}
-}
-
-// FuzzLabelValue checks the labels of any two Foos that the API server would keep.
-func FuzzLabelValue(f *testing.F) {
-	long := strings.Repeat("a", 64)
-	f.Add(long, long+"b")
-	f.Add(long, LabelValue(long))
-	f.Add(strings.Repeat("a", 51)+".-."+long, strings.Repeat("a.", 100)+"z")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if len(validation.IsDNS1123Subdomain(a))+len(validation.IsDNS1123Subdomain(b)) > 0 {
-			return
-		}
-		value := LabelValue(a)
-		if problems := validation.IsValidLabelValue(value); len(problems) > 0 || len(a) <= 52 && value != a || a != b && value == LabelValue(b) {
-			t.Errorf("the label value of %q is %q, that of %q is %q: %v", a, value, b, LabelValue(b), problems)
-		}
-	})
-}
 
 func TestTrimOwners(t *testing.T) {
 	owner := func(name, uid string) metav1.OwnerReference {

@@ -24,14 +24,17 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -39,19 +42,14 @@ import (
 )
 
 const (
-	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the last
-	// writes, or the last live read, yet. The watch event usually enqueues it earlier.
+	// StaleCacheDelay is the delay before a sync that waits for the caches is repeated. Their event usually comes earlier.
 	StaleCacheDelay = 50 * time.Millisecond
-	// syncTimeout bounds one sync, so that an API server that never answers does not hold a worker.
-	// kube-apiserver's --request-timeout has the same default.
+	// syncTimeout bounds one sync, as kube-apiserver's --request-timeout bounds a request: no answer must hold a worker.
 	syncTimeout = time.Minute
-	// informerStopTimeout bounds the end of informers, which takes milliseconds.
-	informerStopTimeout = 2 * time.Second
 )
 
-// SyncFunc brings the cluster one step closer to what the object of that name asks for. It returns
-// how long to wait before the next sync, 0 to wait for an event, and an error, after which the
-// Worker retries with backoff.
+// SyncFunc brings the cluster one step closer to what the object of that name asks for. It returns how long to wait
+// before the next sync, 0 to wait for an event, and an error, after which the Worker retries with backoff.
 type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // Options are what every controller needs. All are required.
@@ -77,8 +75,7 @@ type WorkerOptions struct {
 	Resync bool
 }
 
-// Worker takes keys from a queue, calls the syncHandler of a controller for each, and
-// retries with backoff what failed. Create it with NewWorker.
+// Worker takes keys from a queue, calls a syncHandler for each, and retries what failed. Create it with NewWorker.
 type Worker struct {
 	// Queue holds the keys that wait to be synced, and Debouncer delays reports of progress.
 	Queue     *Queue
@@ -100,9 +97,8 @@ type Worker struct {
 	retryAfter sync.Map
 }
 
-// NewWorker returns a Worker that is ready to Run once Handle is called. kind, such as Foo, names
-// the queue and the controller in metrics, in lower case. The queue's goroutines already run: call
-// Queue.ShutDown if Run is never called.
+// NewWorker returns a Worker, ready to Run once Handle is called. kind, such as Foo, names the queue and the controller
+// in metrics, in lower case. The queue's goroutines already run: call Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
 	w := &Worker{
 		kind: kind, name: strings.ToLower(kind), options: options, backoff: newBackoff(options.Clock),
@@ -146,9 +142,8 @@ func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached 
 	return nil
 }
 
-// Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The
-// caller starts the informers. It returns an error only if ctx ends before the caches are filled, or if
-// the informers have stopped.
+// Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The caller starts the
+// informers. It returns an error only if ctx ends before the caches are filled, or if the informers have stopped.
 func (w *Worker) Run(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", w.name)
 	ctx = klog.NewContext(ctx, logger)
@@ -187,8 +182,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// StartEventHandlers adds the event handlers, and returns nil once the caches are filled and
-// their objects are in the queue. Run calls it.
+// StartEventHandlers adds the event handlers and waits until the caches are filled and their objects are in the queue.
 func (w *Worker) StartEventHandlers(ctx context.Context) error {
 	var synced []cache.DoneChecker
 	for _, add := range w.handlers {
@@ -205,8 +199,7 @@ func (w *Worker) StartEventHandlers(ctx context.Context) error {
 	return nil
 }
 
-// processNextWorkItem syncs one key and decides when to sync it again. It returns false
-// once the queue is shut down and empty.
+// processNextWorkItem syncs one key. It returns false once the queue is shut down and empty.
 func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	key, shutdown := w.Queue.Get()
 	if shutdown {
@@ -237,9 +230,8 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	return true
 }
 
-// retryDelay logs the error of a sync and returns how long to wait before the next one: the time
-// that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After. While
-// the caches are behind, StaleCacheDelay takes the place of the backoff.
+// retryDelay logs the error of a sync and returns how long to wait before the next one: the time that the sync asked
+// for, or the backoff, whichever ends first, but at least Retry-After. A stale cache takes StaleCacheDelay, no backoff.
 func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAfter time.Duration, err error) time.Duration {
 	delay := StaleCacheDelay
 	if errors.Is(err, ErrStaleCache) {
@@ -276,8 +268,7 @@ func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
 	return 0
 }
 
-// DelayRefusal returns how long a namespace has to wait after a refusal, for a controller with delays of
-// its own: objects that are refused for ever must not take the API server from other namespaces.
+// DelayRefusal returns how long a namespace has to wait after a refusal, for a controller with delays of its own.
 func (w *Worker) DelayRefusal(namespace string) time.Duration {
 	return w.backoff.token(namespace)
 }
@@ -306,24 +297,7 @@ func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter t
 	return handler(ctx, key)
 }
 
-// AwaitInformers returns when wait does, or after 2 s. wait waits for informers whose context is cancelled to
-// stop. While the API server delays an initial list that is streamed, client-go does not notice that for up to
-// a minute (Reflector.watchList). Such an informer holds nothing that must be released before the exit.
-func AwaitInformers(ctx context.Context, wait func()) {
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		wait()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(informerStopTimeout):
-		klog.FromContext(ctx).Info("Stopped waiting for an informer whose initial list is delayed", "after", informerStopTimeout)
-	}
-}
-
-// Earliest returns how long it is from now to the earliest of the times, 0 if all are zero. A time
-// that has passed is as early as can be.
+// Earliest returns how long it is until the earliest of the times, 0 if all are zero, and little if it has passed.
 func Earliest(now time.Time, times ...time.Time) (delay time.Duration) {
 	for _, at := range times {
 		if left := max(at.Sub(now), 1); !at.IsZero() && (delay == 0 || left < delay) {
@@ -331,4 +305,61 @@ func Earliest(now time.Time, times ...time.Time) (delay time.Duration) {
 		}
 	}
 	return delay
+}
+
+// ErrStaleCache says that a sync did nothing, because the caches do not show yet what this
+// process has last written or read live. It is no failure: the Worker tries again after StaleCacheDelay.
+var ErrStaleCache = errors.New("the caches are behind the last write or live read")
+
+// ErrOverridden says that the API server accepted a write, but admission replaced the owner reference.
+// Without it the garbage collector and this controller do not know the owner.
+var ErrOverridden = errors.New(ownerReference + ": an admission webhook or policy overrides it")
+
+// IsRefusal reports whether a request fails again until the object, a policy, a quota or
+// RBAC changes. Of errors that are joined each has to be such a refusal: a failure is retried sooner.
+func IsRefusal(err error) bool {
+	if joined := unjoin(err); joined != nil {
+		return !slices.ContainsFunc(joined, func(err error) bool { return !IsRefusal(err) })
+	}
+	isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return isRefused && !IsNamespaceTerminating(err) || errors.Is(err, ErrOverridden)
+}
+
+// unjoin returns the errors that err joins, nil if it joins none.
+func unjoin(err error) []error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return joined.Unwrap()
+	}
+	return nil
+}
+
+// IsNamespaceTerminating reports whether a write was refused because its namespace is terminating.
+func IsNamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// NewConflict returns the error of a sync that ended because a live read shows the cache to be out of date.
+func NewConflict(resource schema.GroupResource, name string) error {
+	return apierrors.NewConflict(resource, name, errors.New("the cache is out of date"))
+}
+
+// maxMessage bounds what is repeated of another component's message: a webhook may answer at any length.
+const maxMessage = 4096
+
+// RefusalMessage returns the API server's message, bounded, and without the present usage of a quota, which changes.
+func RefusalMessage(refused error) string {
+	message := refused.Error()
+	if before, usage, ok := strings.Cut(message, ", used: "); ok {
+		message = before
+		if _, limit, ok := strings.Cut(usage, ", limited: "); ok {
+			message += ", limited: " + limit
+		}
+	}
+	return BoundedMessage(message)
+}
+
+// BoundedMessage returns the message, cut off after 4096 characters.
+func BoundedMessage(message string) string {
+	return bounded(message, maxMessage)
 }

@@ -220,19 +220,6 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 	})
 }
 
-// TestAwaitInformers: an informer that does not stop is not waited for.
-func TestAwaitInformers(t *testing.T) {
-	for takes, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: informerStopTimeout} {
-		synctest.Test(t, func(t *testing.T) {
-			begun := time.Now()
-			if AwaitInformers(t.Context(), func() { time.Sleep(takes) }); time.Since(begun) != want {
-				t.Errorf("rule 20: it took %s, want %s", time.Since(begun), want)
-			}
-			time.Sleep(time.Minute)
-		})
-	}
-}
-
 func newTestQueue(t testing.TB) *Queue {
 	t.Helper()
 	q := newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff), clock.RealClock{})

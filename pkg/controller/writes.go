@@ -31,8 +31,7 @@ import (
 )
 
 const (
-	// writeTTL is how long a sync waits for a cache to show a write. Each write has a precondition, so that a
-	// stale cache does no harm after that.
+	// writeTTL is how long a sync waits for a cache. Preconditions keep a stale one from doing harm after that.
 	writeTTL = 30 * time.Second
 	// All repairs, and that the dependent was written, count until repairTTL after the last one. Between two
 	// repairs is a pause, minRepairPause at first, then twice the last one, up to maxRepairPause. From
@@ -47,8 +46,7 @@ const (
 
 // VersionedStore is the part of an informer's store that tells how far it has come.
 type VersionedStore interface {
-	// LastStoreSyncResourceVersion returns the resource version that the store has reached, "" if that is
-	// unknown, as without client-go's feature gate AtomicFIFO.
+	// LastStoreSyncResourceVersion returns the version that the store has reached, "" without the gate AtomicFIFO.
 	LastStoreSyncResourceVersion() string
 	GetByKey(key string) (object any, exists bool, err error)
 }
@@ -90,8 +88,7 @@ type dependentState struct {
 	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
-	// repairs is how often the dependent was repaired while that many replicas were wanted: it starts anew
-	// with other ones.
+	// repairs is how often the dependent was repaired while that many replicas were wanted.
 	repairs  int
 	replicas int32
 	// lastWrite is when this process last created or patched the dependent, zero if it did not.
@@ -105,9 +102,8 @@ func NewWrites(clock clock.WithDelayedExecution) *Writes {
 	return &Writes{clock: clock, owners: map[cache.ObjectName]*ownerWrites{}}
 }
 
-// Seen returns nil if the caches show the last writes for the owner, else an ErrStaleCache: a
-// sync that acted on such caches would repeat its writes. Versions that are unknown or cannot
-// be compared, and writes older than 30 s, do not hold a sync back.
+// Seen returns nil if the caches show the last writes for the owner, else an ErrStaleCache: a sync would repeat them.
+// Versions that are unknown or cannot be compared, and writes older than 30 s, do not hold a sync back.
 func (w *Writes) Seen(owner cache.ObjectName) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,8 +137,7 @@ func (w *write) seen() error {
 	return nil
 }
 
-// Wrote records the version of an object in that store that the API server answered to a write,
-// or a live read, on behalf of the owner.
+// Wrote records the version that the API server answered to a write or a live read on behalf of the owner.
 func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,8 +179,7 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 	w.of(owner).in(store).dependentState = state
 }
 
-// withWrite returns the state after a write with that many wanted replicas. It is a repair if this process
-// or the status knows the dependent in this generation of the owner.
+// withWrite returns the state after a write. It is a repair if the dependent is known in this generation of the owner.
 func (s dependentState) withWrite(isRepair bool, replicas int32, now time.Time) dependentState {
 	s.lastWrite = now
 	if isRepair && s.replicas != replicas {
@@ -202,8 +196,7 @@ func (s dependentState) isContested() bool {
 	return s.repairs >= contestedRepairs
 }
 
-// pause returns how long the next repair with that many wanted replicas has to wait: two writers must
-// not overwrite each other as fast as the API server allows.
+// pause returns how long the next repair has to wait, so that two writers do not overwrite each other in a hot loop.
 func (s dependentState) pause(replicas int32, now time.Time) time.Duration {
 	if s.repairs == 0 || s.replicas != replicas {
 		return 0

@@ -110,7 +110,7 @@ func desiredImage(memcached *v1alpha1.Memcached) string {
 // labelsOf returns the labels of the Pods. They make up the selector, which cannot be
 // changed later: nothing that a spec says may be among them.
 func labelsOf(memcached *v1alpha1.Memcached) map[string]string {
-	return map[string]string{"app": "memcached", nameLabel: controller.LabelValue(memcached.Name)}
+	return map[string]string{"app": "memcached", nameLabel: deployment.LabelValue(memcached.Name)}
 }
 
 // newMeta returns the metadata of the Deployment and the Service to create.

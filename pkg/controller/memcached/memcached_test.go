@@ -39,6 +39,7 @@ import (
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -75,7 +76,7 @@ func TestNewDeployment(t *testing.T) {
 
 	fixture.Differ(t, "rule M22: an object without the defaults of the CRD is as one with them", newDeployment(newMemcached()), newDeployment(newMemcached(bare)))
 	asked.Name = strings.Repeat("long.", 40)
-	fixture.Differ(t, "rule M22: the label of a long name", controller.LabelValue(asked.Name), labelsOf(asked)[nameLabel])
+	fixture.Differ(t, "rule M22: the label of a long name", deployment.LabelValue(asked.Name), labelsOf(asked)[nameLabel])
 }
 
 // bare makes the Memcached one that was stored before the CRD had defaults.

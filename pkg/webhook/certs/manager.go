@@ -46,6 +46,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 )
 
@@ -157,7 +158,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, o := range append(m.targets, m.secret) {
 		running.Go(func() { o.informer.RunWithContext(ctx) })
 	}
-	defer controller.AwaitInformers(ctx, running.Wait)
+	defer client.AwaitInformers(ctx, running.Wait)
 	// A Secret that does not exist causes no event.
 	m.Queue.Add(m.secret.name)
 	return m.Worker.Run(ctx)

@@ -17,12 +17,15 @@ limitations under the License.
 package deployment
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -61,4 +64,25 @@ func containerPath(name string) []any {
 
 func fieldName(path []any) string {
 	return strings.TrimPrefix(fieldpath.MakePathOrDie(path...).String(), ".")
+}
+
+// labelHash is how many digits of its hash a shortened name ends in, after a hyphen.
+const labelHash = 10
+
+// LabelValue returns name if it is a legal label value (at most 63 characters), else a
+// shortened form that ends in a hash of the whole name. A name that could be the shortened form of
+// another one gets a hash, too.
+func LabelValue(name string) string {
+	const kept = validation.LabelValueMaxLength - 1 - labelHash
+	if len(name) <= kept || len(name) <= validation.LabelValueMaxLength && !isShortened(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.TrimRight(name[:kept], "-.") + "-" + hex.EncodeToString(sum[:])[:labelHash]
+}
+
+// isShortened reports whether the name ends as a shortened name does.
+func isShortened(name string) bool {
+	prefix, hash := name[:len(name)-labelHash], name[len(name)-labelHash:]
+	return strings.HasSuffix(prefix, "-") && strings.Trim(hash, "0123456789abcdef") == ""
 }
