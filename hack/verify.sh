@@ -349,9 +349,9 @@ mutate() {
   # gremlins measures the coverage of everything below DIR, and takes the time of that
   # for the timeout of a mutant. Below the root only its own tests count.
   [[ "$1" != ./ ]] || find . -mindepth 2 -name '*_test.go' -exec rm -f {} +
-  # A test result from the cache would make the timeout too short. The random tests take too
-  # long, and the detectors allocate.
-  GOFLAGS="${GOFLAGS} -count=1 -vet=off -skip=^Test(Random|Bytes|Allocations)" interruptible \
+  # A test result from the cache would make the timeout too short. The random tests and
+  # the explorations take too long, and the detectors allocate.
+  GOFLAGS="${GOFLAGS} -count=1 -vet=off -skip=^Test(Random|Explore|Bytes|Allocations)" interruptible \
     "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt \
     --output "${WORK}/report.json" "${operators[@]}" "${@:2}"
   # gremlins names files relative to DIR.
