@@ -137,6 +137,7 @@ func exploredStarts() []exploredStart {
 	renameX, renameY := sim.Op{Verb: sim.Rename, Foo: x, Deployment: b}, sim.Op{Verb: sim.Rename, Foo: y, Deployment: a}
 	scaleX, imageX := sim.Op{Verb: sim.ScaleFoo, Foo: x, Replicas: 2}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: "nginx:2"}
 	deleteX, orphanX := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: orphan}
+	recreateX := sim.Op{Verb: sim.RecreateFoo, Foo: x}
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
 	editB := sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditReplicas, Replicas: 0}
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
@@ -165,7 +166,7 @@ func exploredStarts() []exploredStart {
 	then := explore.FooOperations
 	return []exploredStart{
 		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+1"},
-		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, editA, deleteA, rewrite), append(policies, status, renameWithImage)...), 0, "1+0", "1+1"},
+		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, renameWithImage)...), 0, "1+0", "1+1"},
 		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB), 0, "1+0", "1+1 2+0"},
 		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), 0, "1+1", "1+1"},
 		{"empty", nil, append(then(createX, rewrite), policies...), 0, "1+1 2+0", "1+1 2+0 2+1"},

@@ -144,9 +144,9 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 	}
 }
 
-// enqueueGone forgets and enqueues an owner that is gone, or was created again.
+// enqueueGone enqueues an owner that is gone, or was created again. It leaves the ledger to the sync, which may have
+// written for the new owner before this event of the former one.
 func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
-	o.forget(key)
 	o.Worker.Queue.Forget(key)
 	o.Worker.Queue.AddHighPriority(key)
 }
