@@ -55,12 +55,24 @@ func contested(f *fixture) {
 	fixtures.Recorded(f.events)
 }
 
+// catchUp fills a cache that lags while a sync reads a Deployment live.
+func catchUp(with *v1alpha1.Foo) func(*fixture) {
+	return func(f *fixture) {
+		lagging("9")(f)
+		f.kube.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			f.fill(with)
+			lagging(testVersion)(f)
+			return false, nil, nil
+		})
+	}
+}
+
 func recreate(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
 
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has
 // changed, and for Foos that are in each other's way.
 func renameTests() map[string]syncTest {
-	foo, moved := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next"))
+	foo, moved, back := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next")), newFoo(fooGeneration(3))
 	web, next, starting := newOwned(foo, available), newOwned(moved, available), newOwned(moved, pods(1, 1, 0))
 	first := newOwned(newFoo(wants("first")), available)
 	empty, unlabelled := deploymentReplicas(ptr.To[int32](0)), func(d *appsv1.Deployment) { d.Labels = nil }
@@ -88,6 +100,9 @@ func renameTests() map[string]syncTest {
 		"rule 8: a former Deployment that has changed since: nothing is created": {
 			cached: objects{moved, web}, live: objects{moved, newOwned(foo, func(d *appsv1.Deployment) { d.Generation = 2 })},
 			requests: []string{getWeb}, err: "out of date"},
+		"rule 22: a cache that reaches the present during a sync has told it nothing": {
+			cached: objects{moved, web}, live: objects{back, web}, prepare: catchUp(back),
+			requests: []string{getWeb, getFoo}, err: "out of date"},
 		"rule 8: renamed: until the rollout of the new one is complete the former Deployment is neither repaired, scaled nor deleted": {
 			cached:       objects{moved, newOwned(foo, available, deploymentReplicas(ptr.To[int32](9)), unlabelled), starting},
 			requeueAfter: time.Second},

@@ -194,12 +194,14 @@ func (o *Owners[O]) ReadPresent(ctx context.Context) {
 	}
 }
 
-// checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than
-// what a former leader acted on: this process must apply no spec older than that (docs/contract.md, S6).
+// checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than what a former leader
+// acted on: this process must apply no spec older than that (docs/contract.md, S6). The cache may have reached that
+// during the sync: then it has to have the same owner still.
 func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
 	// A bookmark raises the version of the store within about a minute. Unknown versions cannot be compared.
 	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.present.Load(), ""))
-	if !needed && err == nil && order >= 0 {
+	cached, exists := o.Cached(cache.MetaObjectToName(owner))
+	if !needed && err == nil && order >= 0 && exists && isCurrent(cached, owner) {
 		return nil
 	}
 	return o.CheckLive(ctx, owner)
