@@ -285,7 +285,7 @@ func readObjects(file string) ([]*unstructured.Unstructured, error) {
 // poll waits until check returns nil, and returns its last error if it never does.
 func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
@@ -318,6 +318,8 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	r.proxy.mu.Lock()
 	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
 	r.proxy.mu.Unlock()
+	leases, err := r.leases().List(ctx, metav1.ListOptions{})
+	c.leases = err == nil && len(leases.Items) > 0
 	for i := range requests {
 		track(c.tracked, &requests[i])
 	}
