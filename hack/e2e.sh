@@ -140,7 +140,7 @@ check_suites() {
   for file in "${ROOT}"/testdata/suites.yaml "${ROOT}"/pkg/controller/*/testdata/suites.yaml; do
     [[ ! -e "${file}" ]] || suites+=(-suite "${file}")
   done
-  (cd "${ROOT}" && interruptible "${WORK}/bin/check" -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@")
+  (cd "${ROOT}" && interruptible "${WORK}/bin/check" -keep -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@")
 }
 
 check() {

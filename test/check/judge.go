@@ -291,6 +291,9 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 			}
 		}
 	}
+	for resource := range ref.tracked {
+		ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
+	}
 	var findings []finding
 	var unlike []string
 	reached := map[point]int{}
@@ -422,7 +425,7 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
-		lines := r.check.atEnd(versions)
+		lines := append(r.check.atEnd(versions), unobserved(versions)...)
 		if differs != nil {
 			lines = append(lines, differs(versions)...)
 		} else if len(lines) == 0 {
@@ -457,12 +460,26 @@ func (c *checker) atEnd(versions []version) (lines []string) {
 	return lines
 }
 
+// unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
+func unobserved(versions []version) (lines []string) {
+	for _, v := range latest(versions) {
+		switch v.resource {
+		case "deployments", "replicasets", "statefulsets", "daemonsets":
+			observed, _, _ := unstructured.NestedInt64(v.object.Object, "status", "observedGeneration")
+			if v.isLive() && observed < v.object.GetGeneration() {
+				lines = append(lines, v.resource+" "+v.object.GetName()+": its controller has not acted upon it")
+			}
+		}
+	}
+	return lines
+}
+
 // touched is the annotation with which check makes the controller sync each owner again.
 const touched = "check-touched"
 
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
 func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
-	before, known := len(r.proxy.recorded(0)), map[string]bool{}
+	known := map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -472,6 +489,8 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 	for _, v := range versions {
 		known[v.object.GetResourceVersion()] = true
 	}
+	// Later, so that none of the requests from here on has led to one of these versions.
+	before := len(r.proxy.recorded(0))
 	for i := range owners.Items {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
 		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})

@@ -56,10 +56,11 @@ func main() {
 
 // options are what all suites share.
 type options struct {
-	cluster     *cluster
-	command     []string
-	dir, only   string
-	part, plain bool
+	cluster   *cluster
+	command   []string
+	dir, only string
+	// keep leaves the namespaces behind.
+	part, plain, keep bool
 	// slots bounds the runs at the same time.
 	slots chan struct{}
 }
@@ -76,6 +77,7 @@ func check(ctx context.Context) (bool, error) {
 	flag.StringVar(&o.only, "only", "", "run only the scenarios or runs whose `name` begins so")
 	flag.BoolVar(&o.part, "part", false, "inject each fault once into each class of request, and once into each watch")
 	flag.BoolVar(&o.plain, "plain", false, "serve the controller without TLS and HTTP/2")
+	flag.BoolVar(&o.keep, "keep", false, "do not delete the namespaces of the runs, for a cluster that is deleted itself")
 	parallel := flag.Int("parallel", 8*runtime.GOMAXPROCS(0), "how many `runs` at the same time")
 	junit := flag.String("junit", "", "write a report for machines to this `file`, in the format of JUnit")
 	asJSON := flag.String("json", "", "write a report to this `file`, as JSON")

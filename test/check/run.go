@@ -292,6 +292,9 @@ func (r *run) close(ctx context.Context) {
 	r.proxy.close()
 	r.output.Close()
 	r.check.cluster.forget(r.namespace)
+	if r.check.keep {
+		return
+	}
 	// A namespace that is left costs nothing but room.
 	_ = r.check.cluster.client.Resource(namespaces).Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 }
