@@ -180,18 +180,6 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 	o.peak, o.fewest = c.peak(o.versions), c.fewest(o.versions, o.prepared)
 }
 
-// hotCount is more than a backoff from 5 ms on sends in a second.
-const hotCount = 25
-
-func hot(times []time.Time) bool {
-	for i := hotCount - 1; i < len(times); i++ {
-		if times[i].Sub(times[i-hotCount+1]) < time.Second {
-			return true
-		}
-	}
-	return false
-}
-
 // peak returns how many objects of each resource one owner had at most at the same time. What is being deleted
 // does not count.
 func (c *checker) peak(versions []version) map[string]int {

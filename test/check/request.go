@@ -376,3 +376,15 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 	}
 	return nil, nil, last
 }
+
+// hotCount is more than a backoff from 5 ms on sends in a second.
+const hotCount = 25
+
+func hot(times []time.Time) bool {
+	for i := hotCount - 1; i < len(times); i++ {
+		if times[i].Sub(times[i-hotCount+1]) < time.Second {
+			return true
+		}
+	}
+	return false
+}

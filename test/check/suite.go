@@ -35,7 +35,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
@@ -276,19 +275,6 @@ func readObjects(file string) ([]*unstructured.Unstructured, error) {
 			objects = append(objects, object)
 		}
 	}
-}
-
-// poll waits until check returns nil, and returns its last error if it never does.
-func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil && last != nil {
-		return fmt.Errorf("%w: %w", err, last)
-	}
-	return err
 }
 
 // bystanderPrefix begins the names of objects that look like dependents of the example and are none.
