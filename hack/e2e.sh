@@ -19,10 +19,11 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, faults, failover,
-# outages.
+# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, check, faults,
+# failover, outages.
 #
 #   COMPARE_REQUESTS  how many requests compare sends, default 100000
+#   CHECK=part        each fault once in each class of request and in each watch, as `check -part`
 #   FAULTS=part       for Foos a tenth of the requests and a twentieth of the watches, for the other kinds half as
 #                     many, always the same ones; of the leader changes one of each kind
 #   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
@@ -32,7 +33,7 @@ set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image compare faults failover outages"
+SUITES="e2e image compare check faults failover outages"
 SUITES+=" versions" # +drop:versions
 BUILT=""
 IMAGE=""
@@ -121,6 +122,61 @@ compare() {
   go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 
+# start_busy_cluster is for many runs at the same time. Their Pods and Services stay until the end: a simulated node
+# takes 110 Pods, and the default range has 254 addresses. The retries of the Deployment controller share a limit of
+# ten a second (the default rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
+# time use up. A Deployment whose ReplicaSet is just being collected may then wait for minutes, unless a resync makes
+# the controller sync it again.
+start_busy_cluster() {
+  start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
+    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
+  install_crds
+  own_kubectl apply -f "${ROOT}/test/check/policies.yaml"
+}
+
+# check_suites FLAGS... -- COMMAND... checks the suite of each kind.
+check_suites() {
+  local file suites=()
+  for file in testdata/suites.yaml pkg/controller/*/testdata/suites.yaml; do
+    [[ ! -e "${file}" ]] || suites+=(-suite "${file}")
+  done
+  "${WORK}/bin/check" -keep -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@"
+}
+
+# check_wrong JUDGE COMMAND... fails unless that judge has a finding about this wrong controller in each suite.
+check_wrong() {
+  local found suites=(testdata/suites.yaml pkg/controller/*/testdata/suites.yaml)
+  found=$(check_suites -part -- "${@:2}" 2>/dev/null | grep -c "^FINDING $1:") || true
+  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "the judge $1 finds a wrong controller in ${found} suites only"
+}
+
+# check_all FLAGS... also checks a controller that does nothing, and one that writes every second. With the default of
+# 10 s a busy machine may lose its lease.
+check_all() {
+  local status=0 idle busy
+  cd "${ROOT}"
+  check_wrong idle sleep 1000 &
+  idle=$!
+  # shellcheck disable=SC2016 # the controller's shell replaces it
+  check_wrong settled bash -c 'while sleep 1; do "$0" --kubeconfig={} annotate {controller} x --overwrite "at=${SECONDS}"; done' "${BIN}/kubectl" &
+  busy=$!
+  check_suites -parallel "$((16 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))" "$@" -- \
+    "${WORK}/bin/sample-controller" --kubeconfig={} --controllers={controller} --namespace={namespace} --workers=1 \
+    --leader-elect --leader-elect-resource-namespace={namespace} --leader-elect-lease-duration=30s \
+    --leader-elect-renew-deadline=20s -v=2 || status=$?
+  wait "${idle}" || status=1
+  wait "${busy}" || status=1
+  return "${status}"
+}
+
+check() {
+  [[ "${CHECK}" != part ]] || set -- -part "$@"
+  build_programs
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/check" ./test/check
+  start_busy_cluster
+  interruptible check_all "$@"
+}
+
 # faults_test TIMEOUT ARGS... also prints the report of the tests.
 faults_test() {
   local status=0
@@ -132,16 +188,7 @@ faults_test() {
 faults() {
   local parallel=$((8 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  # The Pods and Services of a run stay until the end: a simulated node takes 110 Pods, and the default range has
-  # 254 addresses.
-  # The retries of the Deployment controller share a limit of ten a second (the default
-  # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
-  # time use up. A Deployment whose ReplicaSet is just being collected may then wait for
-  # minutes, unless a resync makes the controller sync it again.
-  start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
-    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
-  install_crds
-  own_kubectl apply -f "${ROOT}/test/faults/policies.yaml"
+  start_busy_cluster
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Restore|Failover)$'
   faults_test 90m -parallel "${parallel}" "$@"
 }
@@ -207,6 +254,6 @@ if [[ "${1:-}" =~ ^[a-z0-9]+$ ]]; then
   shift
 fi
 [[ " ${SUITES} " == *" ${SUITE} "* ]] || die "there is no suite ${SUITE}: there are ${SUITES}"
-export FAULTS="${FAULTS:-all}"
+export FAULTS="${FAULTS:-all}" CHECK="${CHECK:-all}"
 make_work "${SUITE}"
 "${SUITE}" "$@"

@@ -17,15 +17,18 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -111,6 +115,9 @@ func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterf
 	if err != nil {
 		return nil, "", err
 	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		namespace = ""
+	}
 	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource.Resource, nil
 }
 
@@ -149,6 +156,8 @@ type version struct {
 
 // isLive reports whether the object exists and nobody has deleted it.
 func (v *version) isLive() bool { return !v.deleted && v.object.GetDeletionTimestamp() == nil }
+
+func byRevision(a, b version) int { return cmp.Compare(a.revision, b.revision) }
 
 // history has every version of every recorded object in a namespace.
 type history struct {
@@ -231,4 +240,93 @@ func (c *cluster) forget(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.histories, namespace)
+}
+
+// state has the scalars of objects by "resource name pointer".
+type state map[string]string
+
+// stateOf returns the state after the versions: of the resources in tracked, and of their status where
+// tracked has resource/status, because another controller may write it.
+func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
+	words, last := []string{names.namespace, "NAMESPACE"}, latest(versions)
+	for i := range versions {
+		// In order, because an alias may be a number: of the objects that still exist.
+		if v := &versions[i]; !last[v.object.GetUID()].deleted {
+			words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
+		}
+	}
+	replace := strings.NewReplacer(words...)
+	s := state{}
+	for _, v := range last {
+		if v.deleted || !tracked[v.resource] {
+			continue
+		}
+		object := v.object.DeepCopy().Object
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
+			unstructured.RemoveNestedField(object, "metadata", field)
+		}
+		// How often another controller acted is no part of the end.
+		annotations := v.object.GetAnnotations()
+		delete(annotations, touched)
+		delete(annotations, "deployment.kubernetes.io/revision")
+		if len(annotations) == 0 {
+			annotations = nil
+		}
+		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
+		if v.resource != c.owners.Resource {
+			unstructured.RemoveNestedField(object, "metadata", "generation")
+			unstructured.RemoveNestedField(object, "status", "observedGeneration")
+		}
+		if !tracked[v.resource+"/status"] {
+			delete(object, "status")
+		}
+		prefix := v.resource + " " + names.of(v.resource, v.object.GetName()) + " "
+		for path, value := range flatten(object) {
+			word := replace.Replace(fmt.Sprint(value))
+			if _, err := time.Parse(time.RFC3339, word); err == nil {
+				word = "<time>"
+			}
+			s[prefix+path] = word
+		}
+	}
+	return s
+}
+
+// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
+// lacks is one line.
+func differences(want, got state, ignored func(string) bool) []string {
+	var lines []string
+	keys := maps.Clone(want)
+	maps.Copy(keys, got)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		a, inWant := want[key]
+		b, inGot := got[key]
+		object := key[:strings.LastIndex(key, " ")+1]
+		_, wanted := want[object+"/kind"]
+		_, exists := got[object+"/kind"]
+		switch {
+		case ignored(key) || inWant == inGot && a == b:
+		case wanted != exists && !strings.HasSuffix(key, " /kind"):
+		case wanted != exists && exists:
+			lines = append(lines, "+ "+key+": "+b)
+		case wanted != exists:
+			lines = append(lines, "- "+key+": "+a)
+		default:
+			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
+		}
+	}
+	return lines
+}
+
+// poll waits until check returns nil, and returns its last error if it never does.
+func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return fmt.Errorf("%w: %w", err, last)
+	}
+	return err
 }

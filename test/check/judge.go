@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,14 +33,14 @@ import (
 
 // finding is what a judge holds against the controller.
 type finding struct {
-	judge, message string
-	// id is the run. requests are those of the operation, beside those without the fault.
-	id                string
-	without, requests []string
+	Judge, Message string
+	// Run is its name, and Command repeats it. Requests are those of the operation, beside those without the fault.
+	Run, Command      string
+	Without, Requests []string
 }
 
 // Error implements error.
-func (f *finding) Error() string { return f.judge + ": " + f.message }
+func (f *finding) Error() string { return f.Judge + ": " + f.Message }
 
 // outcome is what is known of a run at its end.
 type outcome struct {
@@ -53,7 +52,7 @@ type outcome struct {
 	points           []recordedPoint
 	reached          bool
 	findings         []finding
-	peak             map[string]int
+	peak, fewest     map[string]int
 }
 
 // reference is what the faultless runs of a scenario have in common.
@@ -64,7 +63,7 @@ type reference struct {
 	// the runs.
 	prepared, end state
 	masked        map[string]bool
-	peak          map[string]int
+	peak, fewest  map[string]int
 	// changed are the resources of which objects changed in the operation.
 	changed map[string]bool
 	// known are the findings, which a run with a fault does not repeat.
@@ -84,12 +83,13 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 		return nil, err
 	}
 	o := &outcome{namespace: r.namespace}
+	r.mayExit = s.Name == endOfNamespace
 	var atPrepared, atEnd func([]version) []string
 	if want != nil {
 		r.proxy.aliases = newAliases(r.namespace, want.stable)
 		atPrepared, atEnd = c.comparison(want, want.prepared, r.namespace), c.comparison(want, want.end, r.namespace)
 	}
-	if err = r.take(ctx, s.Prepare); err == nil {
+	if err = r.take(ctx, s.Prepare); err == nil && (len(s.Prepare) == 0 || s.Prepare[len(s.Prepare)-1].Until == "") {
 		err = r.rest(ctx, atPrepared)
 	}
 	if err != nil {
@@ -97,6 +97,13 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	}
 	versions, _ := r.history.all()
 	o.prepared = len(versions)
+	if f != nil {
+		r.longer = f.wait
+	}
+	if f != nil && f.replaces {
+		// Others wrote what is there then.
+		atEnd = nil
+	}
 	r.proxy.arm(f, at)
 	if err = r.take(ctx, s.Steps); err == nil {
 		err = r.rest(ctx, atEnd)
@@ -114,7 +121,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if errors.As(err, &found) {
 		o.findings = append(o.findings, *found)
 	} else if err != nil {
-		o.findings = append(o.findings, finding{judge: "step", message: err.Error()})
+		o.findings = append(o.findings, finding{Judge: "step", Message: err.Error()})
 	}
 	o.versions, _ = r.history.all()
 	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
@@ -132,14 +139,17 @@ func (c *checker) comparison(want *reference, with state, namespace string) func
 
 // ignored reports whether the suite excludes the line of a state.
 func (c *checker) ignored(key string) bool {
-	return slices.ContainsFunc(c.suite.Ignore, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	words := strings.SplitN(key, " ", 3)
+	words[1] = "*"
+	anyName := strings.Join(words, " ")
+	return slices.ContainsFunc(c.suite.Ignore, func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) })
 }
 
 // judge applies the judges that need no other run.
 func (c *checker) judge(r *run, o *outcome, noops []request) {
 	plain := newAliases(r.namespace, nil).of
 	found := func(judge, format string, arguments ...any) {
-		o.findings = append(o.findings, finding{judge: judge, message: fmt.Sprintf(format, arguments...)})
+		o.findings = append(o.findings, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
 	}
 	o.findings = append(o.findings, r.proxy.found()...)
 	if len(noops) > 0 && !c.suite.AllowNoops {
@@ -166,19 +176,8 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 	if log := r.lastOutput(); strings.Contains(log, "panic: ") && strings.Contains(log, "\ngoroutine ") {
 		found("panic", "%s", log)
 	}
-	o.peak = c.peak(o.versions)
-}
-
-// hotCount is more than a backoff from 5 ms on sends in a second.
-const hotCount = 25
-
-func hot(times []time.Time) bool {
-	for i := hotCount - 1; i < len(times); i++ {
-		if times[i].Sub(times[i-hotCount+1]) < time.Second {
-			return true
-		}
-	}
-	return false
+	c.judgeRules(o, found)
+	o.peak, o.fewest = c.peak(o.versions), c.fewest(o.versions, o.prepared)
 }
 
 // peak returns how many objects of each resource one owner had at most at the same time. What is being deleted
@@ -186,7 +185,7 @@ func hot(times []time.Time) bool {
 func (c *checker) peak(versions []version) map[string]int {
 	most, live, last := map[string]int{}, map[types.UID]version{}, latest(versions)
 	versions = slices.Clone(versions)
-	slices.SortStableFunc(versions, func(a, b version) int { return cmp.Compare(a.revision, b.revision) })
+	slices.SortStableFunc(versions, byRevision)
 	for _, v := range versions {
 		delete(live, v.object.GetUID())
 		if !v.isLive() {
@@ -206,12 +205,63 @@ func (c *checker) peak(versions []version) map[string]int {
 	return most
 }
 
+// fewest returns how many replicas of each resource were available at least, of those of one owner that existed
+// before the operation and still does.
+func (c *checker) fewest(versions []version, prepared int) map[string]int {
+	live, least := latest(versions[:prepared]), map[string]int{}
+	available := func() map[[2]string]int {
+		sums := map[[2]string]int{}
+		for _, v := range live {
+			if by := metav1.GetControllerOf(v.object); by != nil && v.isLive() {
+				n, _, _ := unstructured.NestedInt64(v.object.Object, "status", "availableReplicas")
+				sums[[2]string{string(by.UID), v.resource}] += int(n)
+			}
+		}
+		return sums
+	}
+	before := available()
+	for of, n := range before {
+		if live[types.UID(of[0])].resource == c.owners.Resource && n > 0 {
+			least[of[1]] = max(least[of[1]], n)
+		}
+	}
+	later := slices.Clone(versions[prepared:])
+	slices.SortStableFunc(later, byRevision)
+	for _, v := range later {
+		live[v.object.GetUID()] = v
+		now := available()
+		for of, n := range before {
+			if owner := live[types.UID(of[0])]; owner.resource == c.owners.Resource && owner.isLive() && n > 0 {
+				least[of[1]] = min(least[of[1]], now[of])
+			}
+		}
+	}
+	return least
+}
+
+// judgePeaks adds findings if an owner had more dependents than without the fault, or fewer replicas available.
+func (c *checker) judgePeaks(o *outcome, ref *reference) {
+	found := func(format string, arguments ...any) {
+		o.findings = append(o.findings, finding{Judge: "peak", Message: fmt.Sprintf(format, arguments...)})
+	}
+	for resource, n := range o.peak {
+		if n > ref.peak[resource] && !c.ignored("peak "+resource+" ") {
+			found("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
+		}
+	}
+	for resource, n := range o.fewest {
+		if n < ref.fewest[resource] && !c.ignored("fewest "+resource+" ") {
+			found("an owner had %d available replicas of %s at least, and %d without the fault", n, resource, ref.fewest[resource])
+		}
+	}
+}
+
 // learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing
 // spec of a dependent is a finding.
 func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []finding) {
 	ref := &reference{
 		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
-		peak: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
+		peak: map[string]int{}, fewest: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
 	}
 	for _, v := range runs[0].versions[runs[0].prepared:runs[0].rested] {
 		ref.changed[v.resource] = true
@@ -223,6 +273,14 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		for resource, n := range o.peak {
 			ref.peak[resource] = max(ref.peak[resource], n)
 		}
+		for resource, n := range o.fewest {
+			if least, known := ref.fewest[resource]; !known || n < least {
+				ref.fewest[resource] = n
+			}
+		}
+	}
+	for resource := range ref.tracked {
+		ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
 	}
 	var findings []finding
 	var unlike []string
@@ -247,12 +305,12 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		}
 	}
 	if len(unlike) > 0 {
-		findings = append(findings, finding{judge: "differs", message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
+		findings = append(findings, finding{Judge: "differs", Message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
 	}
 	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
 	if s.Restores && !slices.Contains(c.suite.Keeps, s.Name) {
 		if lines := c.compare(ref, ref.prepared, ref.end); len(lines) > 0 {
-			findings = append(findings, finding{judge: "restores", message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
+			findings = append(findings, finding{Judge: "restores", Message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
 		}
 	}
 	return ref, findings
@@ -265,82 +323,6 @@ func (c *checker) compare(ref *reference, want, got state) []string {
 	})
 }
 
-// state has the scalars of objects by "resource name pointer".
-type state map[string]string
-
-// stateOf returns the state after the versions: of the resources in tracked, and of their status where
-// tracked has resource/status, because another controller may write it.
-func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
-	words, last := []string{names.namespace, "NAMESPACE"}, latest(versions)
-	for i := range versions {
-		// In order, because an alias may be a number: of the objects that still exist.
-		if v := &versions[i]; !last[v.object.GetUID()].deleted {
-			words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
-		}
-	}
-	replace := strings.NewReplacer(words...)
-	s := state{}
-	for _, v := range last {
-		if v.deleted || !tracked[v.resource] {
-			continue
-		}
-		object := v.object.DeepCopy().Object
-		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
-			unstructured.RemoveNestedField(object, "metadata", field)
-		}
-		// How often another controller acted is no part of the end.
-		annotations := v.object.GetAnnotations()
-		delete(annotations, touched)
-		delete(annotations, "deployment.kubernetes.io/revision")
-		if len(annotations) == 0 {
-			annotations = nil
-		}
-		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
-		if v.resource != c.owners.Resource {
-			unstructured.RemoveNestedField(object, "metadata", "generation")
-			unstructured.RemoveNestedField(object, "status", "observedGeneration")
-		}
-		if !tracked[v.resource+"/status"] {
-			delete(object, "status")
-		}
-		prefix := v.resource + " " + names.of(v.resource, v.object.GetName()) + " "
-		for path, value := range flatten(object) {
-			word := replace.Replace(fmt.Sprint(value))
-			if _, err := time.Parse(time.RFC3339, word); err == nil {
-				word = "<time>"
-			}
-			s[prefix+path] = word
-		}
-	}
-	return s
-}
-
-// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
-// lacks is one line.
-func differences(want, got state, ignored func(string) bool) []string {
-	var lines []string
-	keys := maps.Clone(want)
-	maps.Copy(keys, got)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		a, inWant := want[key]
-		b, inGot := got[key]
-		object := key[:strings.LastIndex(key, " ")+1]
-		_, wanted := want[object+"/kind"]
-		_, exists := got[object+"/kind"]
-		switch {
-		case ignored(key) || inWant == inGot && a == b:
-		case wanted != exists && !strings.HasSuffix(key, " /kind"):
-		case wanted != exists && exists:
-			lines = append(lines, "+ "+key+": "+b)
-		case wanted != exists:
-			lines = append(lines, "- "+key+": "+a)
-		default:
-			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
-		}
-	}
-	return lines
-}
-
 // rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding
 // is what it waited for in vain.
 func (r *run) rest(ctx context.Context, differs func([]version) []string) error {
@@ -348,19 +330,22 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 	if differs == nil {
 		quiet = quiet * 3 / 2
 	}
-	var last error = &finding{judge: "settled", message: "the controller never stops writing"}
-	err := poll(ctx, restTimeout, func(context.Context) error {
+	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
+	err := poll(ctx, restTimeout+r.longer, func(context.Context) error {
 		versions, changed := r.history.all()
 		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
-		if differs == nil {
+		lines := append(r.check.atEnd(versions), unobserved(versions)...)
+		if differs != nil {
+			lines = append(lines, differs(versions)...)
+		} else if len(lines) == 0 {
 			last = nil
 			return nil
 		}
-		if lines := differs(versions); len(lines) > 0 {
-			last = &finding{judge: "end", message: strings.Join(lines, "\n")}
+		if len(lines) > 0 {
+			last = &finding{Judge: "end", Message: strings.Join(lines, "\n")}
 		} else {
 			last = nil
 		}
@@ -375,12 +360,38 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 	return last
 }
 
+// atEnd returns what is not true although it must be at rest.
+func (c *checker) atEnd(versions []version) (lines []string) {
+	with := variables(versions)
+	with["object"] = c.exampleIn(versions)
+	for _, rule := range c.suite.Ends {
+		if ok, err := c.suite.holds(rule, with); !ok {
+			lines = append(lines, fmt.Sprintf("%s: %s %v", rule.Name, brief(with["object"]), orEmpty(err)))
+		}
+	}
+	return lines
+}
+
+// unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
+func unobserved(versions []version) (lines []string) {
+	for _, v := range latest(versions) {
+		switch v.resource {
+		case "deployments", "replicasets", "statefulsets", "daemonsets":
+			observed, _, _ := unstructured.NestedInt64(v.object.Object, "status", "observedGeneration")
+			if v.isLive() && observed < v.object.GetGeneration() {
+				lines = append(lines, v.resource+" "+v.object.GetName()+": its controller has not acted upon it")
+			}
+		}
+	}
+	return lines
+}
+
 // touched is the annotation with which check makes the controller sync each owner again.
 const touched = "check-touched"
 
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
 func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
-	before, known := len(r.proxy.recorded(0)), map[string]bool{}
+	known := map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -390,6 +401,8 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 	for _, v := range versions {
 		known[v.object.GetResourceVersion()] = true
 	}
+	// Later, so that none of the requests from here on has led to one of these versions.
+	before := len(r.proxy.recorded(0))
 	for i := range owners.Items {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
 		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
