@@ -121,10 +121,10 @@ compare() {
   go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 
-# faults_test TIMEOUT ARGS... also prints the report of the tests.
+# faults_test PACKAGE TIMEOUT ARGS... also prints the report of the tests.
 faults_test() {
   local status=0
-  go_test -tags faults -timeout "$1" ./test/faults "${@:2}" || status=$?
+  go_test -tags faults -timeout "$2" "./test/$1" "${@:3}" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
   return "${status}"
 }
@@ -142,8 +142,7 @@ faults() {
     --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
   install_crds
   own_kubectl apply -f "${ROOT}/test/faults/policies.yaml"
-  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Restore|Failover)$'
-  faults_test 90m -parallel "${parallel}" "$@"
+  faults_test faults 90m -parallel "${parallel}" "$@"
 }
 
 failover() {
@@ -161,7 +160,7 @@ failover() {
   # The test reads the history of all objects from etcd afterwards, so the API server must
   # not compact it. (kwokctl 0.8 requires the first argument of each component before any
   # second one.) It tells the writers apart in the audit log.
-  start_cluster 20 "--disable-qps-limits=false $(audit_policy faults)
+  start_cluster 20 "--disable-qps-limits=false $(audit_policy failover)
     --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
     --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
     --extra-args kube-scheduler=kube-api-burst=10000"
@@ -169,7 +168,7 @@ failover() {
   own_kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
   own_kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
   [[ $# -gt 0 ]] || set -- -run '^TestFailover$'
-  faults_test 30m "$@"
+  faults_test failover 30m "$@"
 }
 
 outages() {
@@ -181,7 +180,7 @@ outages() {
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml
   [[ $# -gt 0 ]] || set -- -run '^TestOutages$'
-  faults_test 60m "$@"
+  faults_test failover 60m "$@"
 }
 
 # +drop:versions

@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"bufio"
@@ -60,8 +60,8 @@ type auditedObject struct {
 }
 
 // readAuditLog returns the writes of the controllers, in the order of their answers.
-func readAuditLog() ([]*auditEvent, error) {
-	file, err := os.Open(filepath.Join(cluster.work, "cluster", "logs", "audit.log"))
+func (c *testCluster) readAuditLog() ([]*auditEvent, error) {
+	file, err := os.Open(filepath.Join(c.work, "cluster", "logs", "audit.log"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"bytes"
@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -71,7 +72,11 @@ type etcdWatchResponse struct {
 }
 
 func (c *etcdClient) post(ctx context.Context, path string, question any) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(mustEncode(question)))
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -189,4 +194,59 @@ func readVersions[T metav1.Object](ctx context.Context, e *etcdClient, prefix, n
 		return nil
 	})
 	return versions, upTo, err
+}
+
+// version is one version of an object. Revisions order the versions of all objects: the
+// cluster has one etcd, and resource versions are its revisions.
+type version[T metav1.Object] struct {
+	object   T
+	revision int64
+	// deleted marks the deletion; object is then the last state.
+	deleted bool
+}
+
+// history has every version of the Foos and Deployments of a namespace, in order.
+type history struct {
+	foos        []version[*v1alpha1.Foo]
+	deployments []version[*appsv1.Deployment]
+}
+
+// existing returns the objects that exist now, by name.
+func existing[T metav1.Object](versions []version[T]) map[string]T {
+	return existingBefore(versions, math.MaxInt64)
+}
+
+// existingBefore returns the objects that existed just before that revision, by name.
+func existingBefore[T metav1.Object](versions []version[T], revision int64) map[string]T {
+	objects := map[string]T{}
+	for _, v := range versions {
+		switch {
+		case v.revision >= revision:
+			return objects
+		case v.deleted:
+			delete(objects, v.object.GetName())
+		default:
+			objects[v.object.GetName()] = v.object
+		}
+	}
+	return objects
+}
+
+// supersededAt returns the revision of the next version, false if there is none.
+func supersededAt[T metav1.Object](versions []version[T], index int) (int64, bool) {
+	if v := nextVersion(versions, index); v != nil {
+		return v.revision, true
+	}
+	return 0, false
+}
+
+// nextVersion returns the next version of the same object, nil if there is none.
+func nextVersion[T metav1.Object](versions []version[T], index int) *version[T] {
+	uid := versions[index].object.GetUID()
+	for i := index + 1; i < len(versions); i++ {
+		if versions[i].object.GetUID() == uid {
+			return &versions[i]
+		}
+	}
+	return nil
 }

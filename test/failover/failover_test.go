@@ -16,13 +16,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -93,18 +93,22 @@ var partialLeaderChanges = []*leaderChange{
 // its own: hack/e2e.sh failover
 func TestFailover(t *testing.T) {
 	all := leaderChanges
-	if isPart(t) {
+	if os.Getenv("FAULTS") == "part" {
 		all = partialLeaderChanges
 	}
-	control, etcd, stop := setUp(t)
-	defer stop()
-	table := &failoverTable{handovers: map[string][]*handover{}}
-	defer table.write(t)
+	cluster, handovers := setUp(t), map[string][]*handover{}
+	cluster.report = []string{"Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tpassed\tviolations\tseconds\t  changes of leader"}
+	t.Cleanup(func() { cluster.reportHandovers(handovers) })
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			e := newFailoverEnv(newEnv(t, control, etcd))
-			defer func() { table.add(c, e, time.Since(began)) }()
+			e := newFailoverEnv(newEnv(t, cluster))
+			defer func() {
+				e.reportChange(c, time.Since(began))
+				for _, h := range e.handovers {
+					handovers[h.cause] = append(handovers[h.cause], h)
+				}
+			}()
 			if c.fromPrevious {
 				e.startReplicas(e.previousBuild)
 			} else {
@@ -159,7 +163,7 @@ const defaultWorkers = 8
 // writes on the way at that time. Beside its workers it has one sender of events.
 func (e *failoverEnv) checkLease() fenceFindings {
 	e.t.Helper()
-	all, err := readAuditLog()
+	all, err := e.readAuditLog()
 	e.must(err)
 	mayBeLate := map[string]int{}
 	for _, r := range e.replicas {
@@ -204,18 +208,12 @@ func (c *flowCounter) countsByName(names map[types.UID]string) map[string]int {
 	return flows
 }
 
-// failoverTable is the report of hack/e2e.sh failover.
-type failoverTable struct {
-	rows      []string
-	handovers map[string][]*handover
-}
-
-func (f *failoverTable) add(c *leaderChange, e *failoverEnv, took time.Duration) {
-	requests := 0
+// reportChange adds a line to the report.
+func (e *failoverEnv) reportChange(c *leaderChange, took time.Duration) {
+	requests, l := 0, &statusLatency{}
 	for _, record := range e.requestRecords() {
 		requests += len(record)
 	}
-	l := &statusLatency{}
 	if e.users != nil {
 		l = e.statusLatency()
 	}
@@ -223,37 +221,24 @@ func (f *failoverTable) add(c *leaderChange, e *failoverEnv, took time.Duration)
 	if len(refused) > 0 {
 		e.t.Logf("Requests that got 429: %q", refused)
 	}
-	for _, h := range e.handovers {
-		f.handovers[h.cause] = append(f.handovers[h.cause], h)
-	}
-	flows := e.replicaFlows.countsByName(e.flowSchemas)
-	for name, count := range e.userFlows.countsByName(e.flowSchemas) {
-		flows[name] += count
-	}
-	var schemas []string
-	for _, name := range slices.Sorted(maps.Keys(flows)) {
-		schemas = append(schemas, fmt.Sprintf("%s %d", name, flows[name]))
-	}
-	f.rows = append(f.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%.0f\t  %s (%s)",
-		c.users*c.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), requests,
-		l.countAcross, l.outside.Seconds(), l.afterHandover.Seconds(), len(refused), e.lateWrites, e.passedWrites, len(e.violations), took.Seconds(),
-		c.name, strings.Join(schemas, ", ")))
+	e.report = append(e.report, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%.0f\t  %s",
+		c.users*c.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), requests, l.countAcross,
+		l.outside.Seconds(), l.afterHandover.Seconds(), len(refused), e.lateWrites, e.passedWrites, len(e.violations), took.Seconds(), c.name))
 }
 
-func (f *failoverTable) write(t *testing.T) {
-	lines := []string{"Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tpassed\tviolations\tseconds\t  changes of leader (responses by flow schema)"}
-	lines = append(append(lines, f.rows...), "\nhandovers\tseconds\tpromised\tdrain\t  of the leader")
-	for _, cause := range []string{terminated, terminatedHanging, killed, frozen, unanswered, rollingUpdate, rollback} {
-		if all := f.handovers[cause]; len(all) > 0 {
-			lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%s\t  %s", len(all), secondsRange(all, (*handover).took),
-				secondsRange(all, func(h *handover) time.Duration { return h.promised }), secondsRange(all, (*handover).drain), cause))
-		}
+// reportHandovers adds to the report how long they took, and what its columns mean.
+func (c *testCluster) reportHandovers(handovers map[string][]*handover) {
+	c.report = append(c.report, "\nhandovers\tseconds\tpromised\tdrain\t  of the leader")
+	for _, cause := range slices.Sorted(maps.Keys(handovers)) {
+		all := handovers[cause]
+		c.report = append(c.report, fmt.Sprintf("%d\t%s\t%s\t%s\t  %s", len(all), secondsRange(all, (*handover).took),
+			secondsRange(all, func(h *handover) time.Duration { return h.promised }), secondsRange(all, (*handover).drain), cause))
 	}
-	writeReport(t, formatTable(append(lines, "")...)+`across: changes requested before or during a handover and reported after it
+	c.report = append(c.report, `
+across: changes requested before or during a handover and reported after it
 wait:   longest time in seconds until a status reported such a change, outside handovers
 late:   longest time in seconds from a handover until a status reported such a change
-passed: writes of leaders that had passed the fence before another replica had the lease
-`)
+passed: writes of leaders that had passed the fence before another replica had the lease`)
 }
 
 // secondsRange returns the minimum and the maximum in seconds.

@@ -16,12 +16,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -63,7 +62,7 @@ var outages = []*outage{
 	{name: "the whole control plane is down for a minute", users: 8, foosEach: 10, disrupt: func(e *env) {
 		e.awaitOperations()
 		var all []string
-		for _, c := range e.controlPlane.components {
+		for _, c := range e.control.components {
 			all = append(all, c.name)
 		}
 		e.killComponents(all...)
@@ -74,7 +73,7 @@ var outages = []*outage{
 	{name: "etcd is compacted and the controller's watches expire", users: 8, foosEach: 10, disrupt: func(e *env) {
 		e.awaitOperations()
 		proxy := e.replicas[0].proxy
-		_, open := proxy.watchBarrier.close()
+		open := proxy.watchBarrier.close()
 		defer open()
 		e.awaitOperations()
 		e.compactEtcd()
@@ -98,16 +97,14 @@ var outages = []*outage{
 // the controller wrote and the final state. It needs a cluster of its own:
 // hack/e2e.sh outages
 func TestOutages(t *testing.T) {
-	control, etcd, stop := setUp(t)
-	defer stop()
-	table := &outageTable{}
-	defer table.write(t)
+	c := setUp(t)
+	c.report = []string{"Foos\toperations\tversions\trequests\tlost\t410\tlate writes\tviolations\tseconds\t  outage"}
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
 			began := time.Now()
-			e := newEnv(t, control, etcd)
-			before := control.restarts()
-			defer func() { table.add(o, e, control.restarts()-before, time.Since(began)) }()
+			e := newEnv(t, c)
+			before := c.control.restarts()
+			defer func() { e.reportOutage(o, c.control.restarts()-before, time.Since(began)) }()
 			e.startController()
 			e.run(o.users, o.foosEach, o.disrupt)
 			e.checkInvariants()
@@ -115,31 +112,15 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// outageTable is the report of hack/e2e.sh outages.
-type outageTable struct {
-	rows []string
-}
-
-func (r *outageTable) add(o *outage, e *env, restarts int, took time.Duration) {
-	var kills []string
-	for _, c := range e.controlPlane.components {
-		if times := e.kills[c.name]; times > 0 {
-			kills = append(kills, fmt.Sprintf("%s %d", c.name, times))
-		}
-	}
+// reportOutage adds a line to the report.
+func (e *env) reportOutage(o *outage, restarts int, took time.Duration) {
 	lost, proxy := 0, e.replicas[0].proxy
 	for _, request := range proxy.recorded() {
 		if request.lost {
 			lost++
 		}
 	}
-	r.rows = append(r.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %s; exited by themselves: %d)",
+	e.report = append(e.report, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %v; exited by themselves: %d)",
 		o.users*o.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), len(proxy.recorded()), lost,
-		proxy.expiredCount(foos)+proxy.expiredCount(deployments), e.lateWrites, len(e.violations), took.Seconds(),
-		o.name, strings.Join(kills, ", "), restarts))
-}
-
-func (r *outageTable) write(t *testing.T) {
-	const header = "Foos\toperations\tversions\trequests\tlost\t410\tlate writes\tviolations\tseconds\t  outage"
-	writeReport(t, formatTable(append([]string{header}, r.rows...)...))
+		proxy.expiredCount(foos)+proxy.expiredCount(deployments), e.lateWrites, len(e.violations), took.Seconds(), o.name, e.kills, restarts))
 }
