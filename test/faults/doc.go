@@ -28,15 +28,5 @@ limitations under the License.
 // Foos must end in a state that the contract allows. hack/e2e.sh faults creates the cluster and
 // removes it.
 //
-// TestOutages kills parts of the control plane while users change Foos. It reads the
-// history from etcd and checks the same invariants. It needs a cluster of its own:
-// hack/e2e.sh outages.
-//
-// TestFailover runs replicas as the manifests say, with their rights and under API
-// Priority and Fairness. It terminates and kills the leader, and replaces it by another
-// build, while users change Foos. Beyond the invariants, S5 included, no unchanged Foo stops
-// being Ready, and every change of a spec reaches its status. S5 is judged by the audit log
-// and the revisions of the Lease. It needs a cluster of its own: hack/e2e.sh failover.
-//
 // The tests have the build tag faults.
 package faults
