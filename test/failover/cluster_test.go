@@ -183,12 +183,18 @@ func (c *testCluster) startProcess(program string, arguments ...string) (*proces
 	name := c.uniqueName("controller")
 	pidFile := filepath.Join(c.work, "pids", name)
 	p := &process{name: name, done: make(chan struct{}), output: &output{started: make(chan struct{})}}
+	log, err := os.Create(filepath.Join(c.work, "logs", name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	both := io.MultiWriter(log, p.output)
 	// The shell writes its PID before it becomes the controller, so that the script can
 	// find the process at any time. Its user agent begins with the name in exec -a.
 	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec -a "$2" "${@:3}"`, "bash", pidFile, name, program}, arguments...)...)
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.environment, p.output, p.output
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.environment, both, both
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
+		log.Close()
 		return nil, fmt.Errorf("starting the controller: %w", err)
 	}
 	go func() {
@@ -196,6 +202,8 @@ func (c *testCluster) startProcess(program string, arguments ...string) (*proces
 		// The exit code is in ProcessState.
 		_ = p.cmd.Wait()
 		p.exitedAt = time.Now()
+		log.Close()
+		_ = os.Remove(log.Name())
 		_ = os.Remove(pidFile)
 	}()
 	return p, nil
@@ -237,8 +245,6 @@ type output struct {
 	startedAt time.Time
 	started   chan struct{}
 }
-
-var _ io.Writer = &output{}
 
 // Write implements io.Writer.
 func (o *output) Write(data []byte) (int, error) {
