@@ -283,42 +283,49 @@ func (p *recordingProxy) serveRequest(w http.ResponseWriter, incoming *http.Requ
 	if request.isWrite() {
 		p.writeBarrier.wait(incoming.Context())
 	}
-	response, data, err := p.forward(incoming, body)
+	answer, err := p.forward(incoming, body)
 	p.mu.Lock()
 	request.answered = time.Now()
-	request.lost = err != nil || response.StatusCode >= http.StatusInternalServerError
+	request.lost = err != nil || answer.code >= http.StatusInternalServerError
 	if err == nil {
-		request.recordAnswer(response.StatusCode, data)
+		request.recordAnswer(answer.code, answer.body)
 	}
 	p.mu.Unlock()
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range response.Header {
+	for name, values := range answer.header {
 		if name != "Content-Length" {
 			w.Header()[name] = values
 		}
 	}
-	w.WriteHeader(response.StatusCode)
+	w.WriteHeader(answer.code)
 	// The test may have killed the client.
-	_, _ = w.Write(data)
+	_, _ = w.Write(answer.body)
+}
+
+// answer is a complete answer of the API server.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
 }
 
 // forward sends the request to the API server. It does not cancel the request when the
 // client dies: the API server may have applied it, and the test must know.
-func (p *recordingProxy) forward(incoming *http.Request, body []byte) (*http.Response, []byte, error) {
+func (p *recordingProxy) forward(incoming *http.Request, body []byte) (*answer, error) {
 	out := p.toAPIServer(incoming.Clone(context.WithoutCancel(incoming.Context())))
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	response, err := p.transport.RoundTrip(out)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the response: %w", err)
+		return nil, fmt.Errorf("reading the response: %w", err)
 	}
-	return response, data, nil
+	return &answer{response.StatusCode, response.Header, data}, nil
 }
 
 // toAPIServer addresses the request to the API server. Without Accept-Encoding the

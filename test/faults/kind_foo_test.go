@@ -74,16 +74,6 @@ func (h *history) fooViolations(records ...[]request) []string {
 	return ownedViolations(h, h.foos, h.deployments, fooOwnerKind(), records...)
 }
 
-// fooControllerOf returns the owner reference to the Foo that controls the Deployment, or
-// nil.
-func fooControllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
-	return fooOwnerKind().controllerOf(deployment)
-}
-
-func isFooReady(foo *v1alpha1.Foo) bool {
-	return fooOwnerKind().isReady(foo)
-}
-
 // fooDeletionJustified reports whether a live read of the Foo showed that it no longer asks
 // for the Deployment. No controller can foresee that a user changes the Foo between that
 // read and the deletion.

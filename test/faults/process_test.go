@@ -85,30 +85,6 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// exited reports whether the process has ended.
-func (p *process) exited() bool {
-	return isClosed(p.done)
-}
-
-// started reports whether the controller has started its workers.
-func (p *process) started() bool {
-	return isClosed(p.output.started)
-}
-
-func isClosed(channel <-chan struct{}) bool {
-	select {
-	case <-channel:
-		return true
-	default:
-		return false
-	}
-}
-
-// terminate sends SIGTERM, as a kubelet does.
-func (p *process) terminate() error {
-	return syscall.Kill(p.cmd.Process.Pid, syscall.SIGTERM)
-}
-
 // pause stops the process until resume.
 func (p *process) pause() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGSTOP)
