@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare and faults
+test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare, check and faults
 	@hack/test.sh
 
 .PHONY: verify
@@ -148,6 +148,10 @@ new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND
 .PHONY: compare
 compare: ## Compare the simulated API server of the tests with a real one, without controllers (COMPARE_REQUESTS)
 	@hack/e2e.sh compare
+
+.PHONY: check
+check: ## Check the controller of each kind as a black box, with every fault (docs/check.md)
+	@hack/e2e.sh check
 
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)

@@ -19,10 +19,11 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, faults, failover,
-# outages.
+# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, check, faults,
+# failover, outages.
 #
 #   COMPARE_REQUESTS  how many requests compare sends, default 100000
+#   CHECK=part        each fault once in each class of request and in each watch, as `check -part`
 #   FAULTS=part       for Foos a tenth of the requests and a twentieth of the watches, for the other kinds half as
 #                     many, always the same ones; of the leader changes one of each kind
 #   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
@@ -32,7 +33,7 @@ set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image compare faults failover outages"
+SUITES="e2e image compare check faults failover outages"
 SUITES+=" versions" # +drop:versions
 BUILT=""
 IMAGE=""
@@ -121,6 +122,38 @@ compare() {
   go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 
+# start_busy_cluster is for many runs at the same time. Their Pods and Services stay until the end: a simulated node
+# takes 110 Pods, and the default range has 254 addresses. The retries of the Deployment controller share a limit of
+# ten a second (the default rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
+# time use up. A Deployment whose ReplicaSet is just being collected may then wait for minutes, unless a resync makes
+# the controller sync it again.
+start_busy_cluster() {
+  start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
+    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
+  install_crds
+  own_kubectl apply -f "${ROOT}/test/check/policies.yaml"
+}
+
+# check_suites FLAGS... -- COMMAND... checks the suite of each kind.
+check_suites() {
+  local file suites=()
+  for file in "${ROOT}"/testdata/suites.yaml "${ROOT}"/pkg/controller/*/testdata/suites.yaml; do
+    [[ ! -e "${file}" ]] || suites+=(-suite "${file}")
+  done
+  (cd "${ROOT}" && interruptible "${WORK}/bin/check" -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@")
+}
+
+check() {
+  local part=()
+  [[ "${CHECK}" != part ]] || part=(-part)
+  build_programs
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/check" ./test/check
+  start_busy_cluster
+  check_suites -parallel "$((24 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))" ${part[@]+"${part[@]}"} "$@" -- \
+    "${WORK}/bin/sample-controller" --kubeconfig={} --controllers={controller} --namespace={namespace} --workers=1 \
+    --leader-elect --leader-elect-resource-namespace={namespace} -v=2
+}
+
 # faults_test PACKAGE TIMEOUT ARGS... also prints the report of the tests.
 faults_test() {
   local status=0
@@ -132,16 +165,7 @@ faults_test() {
 faults() {
   local parallel=$((8 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  # The Pods and Services of a run stay until the end: a simulated node takes 110 Pods, and the default range has
-  # 254 addresses.
-  # The retries of the Deployment controller share a limit of ten a second (the default
-  # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
-  # time use up. A Deployment whose ReplicaSet is just being collected may then wait for
-  # minutes, unless a resync makes the controller sync it again.
-  start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
-    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
-  install_crds
-  own_kubectl apply -f "${ROOT}/test/faults/policies.yaml"
+  start_busy_cluster
   faults_test faults 90m -parallel "${parallel}" "$@"
 }
 
@@ -206,6 +230,6 @@ if [[ "${1:-}" =~ ^[a-z0-9]+$ ]]; then
   shift
 fi
 [[ " ${SUITES} " == *" ${SUITE} "* ]] || die "there is no suite ${SUITE}: there are ${SUITES}"
-export FAULTS="${FAULTS:-all}"
+export FAULTS="${FAULTS:-all}" CHECK="${CHECK:-all}"
 make_work "${SUITE}"
 "${SUITE}" "$@"

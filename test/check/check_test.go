@@ -80,7 +80,7 @@ func TestReadSuite(t *testing.T) {
 	for name, text := range map[string]string{
 		"example.yaml": "{apiVersion: example.com/v1, kind: Bar, metadata: {name: x}}",
 		"suite.yaml": `{example: example.yaml, quiet: 3s, scenarios: [{name: a, steps: [
-			{merge: {spec: {replicas: 2}}}, {object: {apiVersion: v1, kind: Pod, owned: true}, delete: Background}]}]}`,
+			{merge: {spec: {replicas: 2}}}, {object: {apiVersion: v1, kind: Pod, where: owned}, delete: Background}]}]}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestReadSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := s.Scenarios[0].Steps
-	if diff := cmp.Diff([]string{`patch Bar x {"spec":{"replicas":2}}`, "delete its Pod"}, []string{steps[0].String(), steps[1].String()}); diff != "" {
+	if diff := cmp.Diff([]string{`patch Bar x {"spec":{"replicas":2}}`, "delete Pod where owned"}, []string{steps[0].String(), steps[1].String()}); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -150,5 +150,22 @@ func TestHot(t *testing.T) {
 	}
 	if got := []bool{hot(at(time.Second / hotCount)), hot(at(time.Second / (hotCount - 2))), hot(nil)}; !slices.Equal(got, []bool{true, false, false}) {
 		t.Errorf("hot: %t", got)
+	}
+}
+
+// TestSuites reads the suites of this repository.
+func TestSuites(t *testing.T) {
+	files := []string{"../../testdata/suites.yaml"}
+	for _, pattern := range []string{"../../pkg/controller/*/testdata/suites.yaml", "../newkind/pkg/controller/*/testdata/suites.yaml"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	for _, file := range files {
+		if s, err := readSuite(file); err != nil || s.data == nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }

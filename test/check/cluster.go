@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -111,6 +112,9 @@ func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterf
 	if err != nil {
 		return nil, "", err
 	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		namespace = ""
+	}
 	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource.Resource, nil
 }
 
@@ -149,6 +153,8 @@ type version struct {
 
 // isLive reports whether the object exists and nobody has deleted it.
 func (v *version) isLive() bool { return !v.deleted && v.object.GetDeletionTimestamp() == nil }
+
+func byRevision(a, b version) int { return cmp.Compare(a.revision, b.revision) }
 
 // history has every version of every recorded object in a namespace.
 type history struct {

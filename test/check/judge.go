@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,14 +33,14 @@ import (
 
 // finding is what a judge holds against the controller.
 type finding struct {
-	judge, message string
-	// id is the run. requests are those of the operation, beside those without the fault.
-	id                string
-	without, requests []string
+	Judge, Message string
+	// Run is its name, and Command repeats it. Requests are those of the operation, beside those without the fault.
+	Run, Command      string
+	Without, Requests []string
 }
 
 // Error implements error.
-func (f *finding) Error() string { return f.judge + ": " + f.message }
+func (f *finding) Error() string { return f.Judge + ": " + f.Message }
 
 // outcome is what is known of a run at its end.
 type outcome struct {
@@ -89,7 +88,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 		r.proxy.aliases = newAliases(r.namespace, want.stable)
 		atPrepared, atEnd = c.comparison(want, want.prepared, r.namespace), c.comparison(want, want.end, r.namespace)
 	}
-	if err = r.take(ctx, s.Prepare); err == nil {
+	if err = r.take(ctx, s.Prepare); err == nil && (len(s.Prepare) == 0 || s.Prepare[len(s.Prepare)-1].Until == "") {
 		err = r.rest(ctx, atPrepared)
 	}
 	if err != nil {
@@ -114,7 +113,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if errors.As(err, &found) {
 		o.findings = append(o.findings, *found)
 	} else if err != nil {
-		o.findings = append(o.findings, finding{judge: "step", message: err.Error()})
+		o.findings = append(o.findings, finding{Judge: "step", Message: err.Error()})
 	}
 	o.versions, _ = r.history.all()
 	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
@@ -132,14 +131,17 @@ func (c *checker) comparison(want *reference, with state, namespace string) func
 
 // ignored reports whether the suite excludes the line of a state.
 func (c *checker) ignored(key string) bool {
-	return slices.ContainsFunc(c.suite.Ignore, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	words := strings.SplitN(key, " ", 3)
+	words[1] = "*"
+	anyName := strings.Join(words, " ")
+	return slices.ContainsFunc(c.suite.Ignore, func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) })
 }
 
 // judge applies the judges that need no other run.
 func (c *checker) judge(r *run, o *outcome, noops []request) {
 	plain := newAliases(r.namespace, nil).of
 	found := func(judge, format string, arguments ...any) {
-		o.findings = append(o.findings, finding{judge: judge, message: fmt.Sprintf(format, arguments...)})
+		o.findings = append(o.findings, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
 	}
 	o.findings = append(o.findings, r.proxy.found()...)
 	if len(noops) > 0 && !c.suite.AllowNoops {
@@ -166,6 +168,7 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 	if log := r.lastOutput(); strings.Contains(log, "panic: ") && strings.Contains(log, "\ngoroutine ") {
 		found("panic", "%s", log)
 	}
+	c.judgeRules(o, found)
 	o.peak = c.peak(o.versions)
 }
 
@@ -186,7 +189,7 @@ func hot(times []time.Time) bool {
 func (c *checker) peak(versions []version) map[string]int {
 	most, live, last := map[string]int{}, map[types.UID]version{}, latest(versions)
 	versions = slices.Clone(versions)
-	slices.SortStableFunc(versions, func(a, b version) int { return cmp.Compare(a.revision, b.revision) })
+	slices.SortStableFunc(versions, byRevision)
 	for _, v := range versions {
 		delete(live, v.object.GetUID())
 		if !v.isLive() {
@@ -247,12 +250,12 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		}
 	}
 	if len(unlike) > 0 {
-		findings = append(findings, finding{judge: "differs", message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
+		findings = append(findings, finding{Judge: "differs", Message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
 	}
 	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
 	if s.Restores && !slices.Contains(c.suite.Keeps, s.Name) {
 		if lines := c.compare(ref, ref.prepared, ref.end); len(lines) > 0 {
-			findings = append(findings, finding{judge: "restores", message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
+			findings = append(findings, finding{Judge: "restores", Message: "the end differs from the state before:\n" + strings.Join(lines, "\n")})
 		}
 	}
 	return ref, findings
@@ -348,19 +351,22 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 	if differs == nil {
 		quiet = quiet * 3 / 2
 	}
-	var last error = &finding{judge: "settled", message: "the controller never stops writing"}
+	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
 	err := poll(ctx, restTimeout, func(context.Context) error {
 		versions, changed := r.history.all()
 		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
-		if differs == nil {
+		lines := r.check.atEnd(versions)
+		if differs != nil {
+			lines = append(lines, differs(versions)...)
+		} else if len(lines) == 0 {
 			last = nil
 			return nil
 		}
-		if lines := differs(versions); len(lines) > 0 {
-			last = &finding{judge: "end", message: strings.Join(lines, "\n")}
+		if len(lines) > 0 {
+			last = &finding{Judge: "end", Message: strings.Join(lines, "\n")}
 		} else {
 			last = nil
 		}
@@ -373,6 +379,18 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 		return err
 	}
 	return last
+}
+
+// atEnd returns what is not true although it must be at rest.
+func (c *checker) atEnd(versions []version) (lines []string) {
+	with := variables(versions)
+	with["object"] = c.exampleIn(versions)
+	for _, rule := range c.suite.Ends {
+		if ok, err := c.suite.holds(rule, with); !ok {
+			lines = append(lines, fmt.Sprintf("%s: %s %v", rule.Name, brief(with["object"]), orEmpty(err)))
+		}
+	}
+	return lines
 }
 
 // touched is the annotation with which check makes the controller sync each owner again.

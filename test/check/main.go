@@ -21,6 +21,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,6 +36,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -52,126 +54,90 @@ func main() {
 	}
 }
 
-// check runs the suite that the flags name, and reports whether the controller passed.
+// options are what all suites share.
+type options struct {
+	cluster     *cluster
+	command     []string
+	dir, only   string
+	part, plain bool
+	// slots bounds the runs at the same time.
+	slots chan struct{}
+}
+
+// check runs the suites that the flags name, and reports whether the controller passed.
 func check(ctx context.Context) (bool, error) {
-	c := &checker{tracked: map[string]bool{}, planned: map[string]bool{}}
-	flag.StringVar(&c.file, "suite", "", "the suite `file`")
+	o := options{}
+	var files []string
+	flag.Func("suite", "a suite `file`; there may be several", func(file string) error {
+		files = append(files, file)
+		return nil
+	})
 	kubeconfig := flag.String("kubeconfig", "", "the kubeconfig `file` of the cluster, by default that of kubectl")
-	flag.StringVar(&c.only, "only", "", "run only the scenarios or runs whose `name` begins so")
-	flag.BoolVar(&c.part, "part", false, "inject each fault once into each class of request, and once into each watch")
-	flag.BoolVar(&c.plain, "plain", false, "serve the controller without TLS and HTTP/2")
-	parallel := flag.Int("parallel", 4*runtime.GOMAXPROCS(0), "how many `runs` at the same time")
+	flag.StringVar(&o.only, "only", "", "run only the scenarios or runs whose `name` begins so")
+	flag.BoolVar(&o.part, "part", false, "inject each fault once into each class of request, and once into each watch")
+	flag.BoolVar(&o.plain, "plain", false, "serve the controller without TLS and HTTP/2")
+	parallel := flag.Int("parallel", 8*runtime.GOMAXPROCS(0), "how many `runs` at the same time")
+	junit := flag.String("junit", "", "write a report for machines to this `file`, in the format of JUnit")
+	asJSON := flag.String("json", "", "write a report to this `file`, as JSON")
 	flag.Parse()
-	c.command = flag.Args()
-	if c.file == "" || len(c.command) == 0 {
+	o.command, o.slots = flag.Args(), make(chan struct{}, *parallel)
+	if len(files) == 0 || len(o.command) == 0 {
 		return false, errors.New("usage: check -suite FILE [FLAGS] -- COMMAND --kubeconfig={}")
 	}
 	var err error
-	if c.suite, err = readSuite(c.file); err != nil {
-		return false, fmt.Errorf("%s: %w", c.file, err)
-	}
-	if c.cluster, err = newCluster(*kubeconfig); err != nil {
+	if o.cluster, err = newCluster(*kubeconfig); err != nil {
 		return false, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	gvk := c.suite.example.GroupVersionKind()
-	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return false, err
-	}
-	c.owners = mapping.Resource
-	if c.dir, err = os.MkdirTemp("", "check-"); err != nil {
+	if o.dir, err = os.MkdirTemp("", "check-"); err != nil {
 		return false, err
 	}
 	defer func() {
 		// What is left is in the directory for temporary files.
-		_ = os.RemoveAll(c.dir)
+		_ = os.RemoveAll(o.dir)
 	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := c.cluster.record(ctx, cancel); err != nil {
+	if err := o.cluster.record(ctx, cancel); err != nil {
 		return false, err
 	}
-	c.slots = make(chan struct{}, *parallel)
-	if err := c.all(ctx); err != nil {
+	reports, err := o.suites(ctx, files)
+	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
-	fmt.Print("\n" + c.report.text())
-	return c.report.passed(), nil
+	passed := true
+	for _, r := range reports {
+		fmt.Printf("\n%s:\n%s", r.Suite, r.text())
+		passed = passed && r.passed()
+	}
+	return passed, errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
 }
 
-// report is what check prints in the end.
-type report struct {
-	runs, reached int
-	findings      []finding
-	unreached     []string
-	notes         []string
-}
-
-// text returns the finding with the requests of both runs side by side, and the command that repeats it.
-func (f *finding) text(c *checker) string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "\nFINDING %s: %s\n%s\n", f.judge, f.id, indent(f.message))
-	if len(f.requests) > 0 {
-		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
-		n := max(len(f.without), len(f.requests))
-		without, requests := slices.Concat(f.without, make([]string, n)), slices.Concat(f.requests, make([]string, n))
-		for i := range n {
-			fmt.Fprintf(&out, "    %-70s | %s\n", without[i], requests[i])
+// suites runs all suites at the same time.
+func (o *options) suites(ctx context.Context, files []string) ([]*report, error) {
+	var checkers []*checker
+	for _, file := range files {
+		c, err := o.newChecker(ctx, file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
+		checkers = append(checkers, c)
 	}
-	command := slices.Concat([]string{"go", "run", "./test/check", "-suite", c.file, "-only", f.id, "--"}, c.command)
-	for i, word := range command {
-		if strings.ContainsAny(word, " \t\n;&|<>()$`\\\"'*?[]#~") {
-			command[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
+	var group errgroup.Group
+	reports := make([]*report, len(files))
+	for i, c := range checkers {
+		reports[i] = &c.report
+		group.Go(func() error { return c.all(ctx) })
 	}
-	fmt.Fprintf(&out, "    repeat: %s\n", strings.Join(command, " "))
-	return out.String()
+	return reports, group.Wait()
 }
-
-func indent(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
-}
-
-// tooManyUnreached is the share of faults, in percent, that may have found no occasion.
-const tooManyUnreached = 5
-
-// text returns the summary.
-func (r *report) text() string {
-	var out strings.Builder
-	for _, note := range r.notes {
-		fmt.Fprintln(&out, "note: "+note)
-	}
-	for _, id := range r.unreached {
-		fmt.Fprintln(&out, "not reached: "+id)
-	}
-	judges := map[string]int{}
-	for i := range r.findings {
-		judges[r.findings[i].judge]++
-	}
-	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, %d findings %v\n", r.runs, r.reached, len(r.unreached), len(r.findings), judges)
-	if r.tooFew() {
-		fmt.Fprintf(&out, "FAILED: more than %d %% of the faults were not reached\n", tooManyUnreached)
-	}
-	return out.String()
-}
-
-func (r *report) tooFew() bool {
-	return 100*len(r.unreached) > tooManyUnreached*(r.reached+len(r.unreached))
-}
-
-// passed reports whether the controller passes.
-func (r *report) passed() bool { return len(r.findings) == 0 && !r.tooFew() && r.runs > 0 }
 
 // checker runs one suite against one controller.
 type checker struct {
-	cluster    *cluster
-	suite      *suite
-	command    []string
-	dir        string
-	plain      bool
-	file, only string
-	part       bool
+	options
+
+	suite *suite
+	// flags are those of the external service of a kind.
+	flags      []string
 	owners     schema.GroupVersionResource
 	bystanders []*unstructured.Unstructured
 	// tracked are the resources whose objects are compared: see stateOf.
@@ -180,12 +146,28 @@ type checker struct {
 	watched []string
 	// noWatch is set if the controller was seen to watch no owners.
 	noWatch atomic.Bool
-	// slots bounds the runs at the same time.
-	slots chan struct{}
 
 	mu      sync.Mutex
 	report  report
 	planned map[string]bool
+}
+
+func (o *options) newChecker(ctx context.Context, file string) (*checker, error) {
+	c := &checker{options: *o, tracked: map[string]bool{}, planned: map[string]bool{}, report: report{Suite: file}}
+	var err error
+	if c.suite, err = readSuite(file); err != nil {
+		return nil, err
+	}
+	if c.suite.data != nil {
+		c.flags = c.suite.data.Flags(c.suite.data.StartService(ctx))
+	}
+	gvk := c.suite.example.GroupVersionKind()
+	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	c.owners = mapping.Resource
+	return c, nil
 }
 
 // attempts is how often a run is tried that does not reach its point.
@@ -195,16 +177,16 @@ const attempts = 3
 func (c *checker) note(format string, arguments ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.report.notes = append(c.report.notes, fmt.Sprintf(format, arguments...))
+	c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...))
 }
 
 // add adds a finding to the report and prints it.
 func (c *checker) add(id string, f finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.id = id
-	c.report.findings = append(c.report.findings, f)
-	fmt.Print(f.text(c))
+	f.Run, f.Command = id, c.repeat(id)
+	c.report.Findings = append(c.report.Findings, f)
+	fmt.Print(f.text())
 }
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
@@ -218,7 +200,7 @@ func (c *checker) all(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("running the controller on the example: %w", err)
 	}
-	scenarios = append(scenarios, c.suite.Scenarios...)
+	scenarios = slices.Concat(scenarios[:len(scenarios)-1], c.suite.Scenarios, scenarios[len(scenarios)-1:])
 	scenarios = slices.DeleteFunc(scenarios, func(s *scenario) bool {
 		return !strings.HasPrefix(s.Name, c.only) && !strings.HasPrefix(c.only, s.Name+" | ")
 	})
@@ -229,7 +211,7 @@ func (c *checker) all(ctx context.Context) error {
 	}
 	group.Wait()
 	for i, s := range scenarios {
-		if ref := references[i]; ref != nil {
+		if ref := references[i]; ref != nil && !s.similar {
 			c.plan(s, ref, func(f *fault, at point) { group.Go(func() { c.withFault(ctx, s, ref, f, at) }) })
 		}
 	}
@@ -237,9 +219,15 @@ func (c *checker) all(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// withoutFaults runs a scenario three times, two of them with delays. It returns nil if faults make no sense.
+// withoutFaults runs a scenario three times, two of them with delays, or fewer in a part. It returns nil if faults make no sense.
 func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	runs := make([]*outcome, 3)
+	if c.part {
+		runs = runs[:2]
+	}
+	if s.similar {
+		runs = runs[:1]
+	}
 	broken := false
 	var group sync.WaitGroup
 	for i := range runs {
@@ -250,7 +238,7 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 			}
 			o, err := c.once(ctx, s, nil, nil, point{}, jitter)
 			if err != nil {
-				o = &outcome{findings: []finding{{judge: "run", message: err.Error()}}}
+				o = &outcome{findings: []finding{{Judge: "run", Message: err.Error()}}}
 			}
 			runs[i] = o
 		})
@@ -262,11 +250,11 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	seen := map[string]bool{}
 	for _, o := range runs {
 		for _, f := range o.findings {
-			broken = broken || f.judge == "run" || f.judge == "step" || f.judge == "settled" && strings.Contains(f.message, "never stops")
-			if !seen[f.judge] {
+			broken = broken || f.Judge == "run" || f.Judge == "step" || f.Judge == "settled" && strings.Contains(f.Message, "never stops")
+			if !seen[f.Judge] {
 				c.add(s.Name, f)
 			}
-			seen[f.judge] = true
+			seen[f.Judge] = true
 		}
 	}
 	if broken {
@@ -295,21 +283,21 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
 	o, err := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
 	if err != nil {
-		return []finding{{judge: "run", message: err.Error()}}
+		return []finding{{Judge: "run", Message: err.Error()}}
 	}
 	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
 	lines := c.compare(ref, direct, ref.end)
 	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
 		return nil
 	}
-	return []finding{{judge: "history", message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
+	return []finding{{Judge: "history", Message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
 }
 
 // plan calls run for each request and step of the operation with each fault that applies, and for each watch of
 // a resource of which objects change.
 func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 	add := func(f *fault, at point, kind string) {
-		if c.part && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
+		if f.kills && s.Name == endOfNamespace || c.part && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
 			return
 		}
 		c.planned[kind+f.name] = true
@@ -348,30 +336,30 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 			return
 		}
 		if err != nil {
-			c.add(id, finding{judge: "run", message: err.Error()})
+			c.add(id, finding{Judge: "run", Message: err.Error()})
 			return
 		}
 		for resource, n := range o.peak {
 			if n > ref.peak[resource] {
 				message := fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
-				o.findings = append(o.findings, finding{judge: "peak", message: message})
+				o.findings = append(o.findings, finding{Judge: "peak", Message: message})
 			}
 		}
 		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
 		for _, f := range o.findings {
-			f.without, f.requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
+			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
 			c.add(id, f)
 		}
 		if o.reached || len(o.findings) > 0 {
 			c.mu.Lock()
-			c.report.reached++
+			c.report.Injected++
 			c.mu.Unlock()
 			return
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.report.unreached = append(c.report.unreached, id)
+	c.report.Unreached = append(c.report.Unreached, id)
 }
 
 // once executes one run when there is a slot.
@@ -383,8 +371,8 @@ func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fau
 	}
 	defer func() { <-c.slots }()
 	c.mu.Lock()
-	if c.report.runs++; c.report.runs%25 == 0 {
-		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.runs, c.report.reached)
+	if c.report.Runs++; c.report.Runs%25 == 0 {
+		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
 	}
 	c.mu.Unlock()
 	return c.execute(ctx, s, want, f, at, jitter)

@@ -137,7 +137,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
 func (p *proxy) find(judge, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.findings = append(p.findings, finding{judge: judge, message: message})
+	p.findings = append(p.findings, finding{Judge: judge, Message: message})
 }
 
 // found returns the findings so far.

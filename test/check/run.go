@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -29,14 +30,12 @@ import (
 	"syscall"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	celtypes "github.com/google/cel-go/common/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/test/kinds"
 )
 
 // run is one run of a scenario: a namespace, the controller, and the proxy between it and the API server.
@@ -57,7 +56,7 @@ type run struct {
 // The bounds of waits that only a failing run reaches.
 const (
 	startTimeout = 30 * time.Second
-	stepTimeout  = 60 * time.Second
+	stepTimeout  = 120 * time.Second
 	restTimeout  = 100 * time.Second
 )
 
@@ -136,11 +135,14 @@ type process struct {
 	done chan struct{}
 }
 
-// start starts the command with the placeholders {} and {namespace} replaced.
+// start starts the command with the placeholders {}, {namespace} and {controller} replaced.
 func (r *run) start() (*process, error) {
-	arguments := slices.Clone(r.check.command)
+	arguments, controller := slices.Concat(r.check.command, r.check.flags), ""
+	if r.check.suite.data != nil {
+		controller = r.check.suite.data.Controller
+	}
 	for i := range arguments {
-		arguments[i] = strings.NewReplacer("{}", r.kubeconfig, "{namespace}", r.namespace).Replace(arguments[i])
+		arguments[i] = strings.NewReplacer("{}", r.kubeconfig, "{namespace}", r.namespace, "{controller}", controller).Replace(arguments[i])
 	}
 	p := &process{Cmd: exec.Command(arguments[0], arguments[1:]...), done: make(chan struct{})}
 	p.Stdout, p.Stderr, p.SysProcAttr = r.output, r.output, &syscall.SysProcAttr{Setpgid: true}
@@ -233,10 +235,12 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	for i := range steps {
 		s := &steps[i]
 		var err error
+		versions, _ := r.history.all()
+		was := r.check.exampleIn(versions)
 		act := func() {
-			err = poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s) })
+			err = poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s, was) })
 		}
-		if !s.waits() && r.proxy.step(s.String()) {
+		if s.Until == "" && r.proxy.step(s.String()) {
 			r.restart(ctx, act)
 		} else {
 			act()
@@ -248,29 +252,76 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// act takes one step.
-func (r *run) act(ctx context.Context, s *step) error {
-	client, name, err := r.resolve(&s.On)
-	if err != nil {
+// see returns what expressions can name now: object is the example.
+func (r *run) see(was any) map[string]any {
+	versions, changed := r.history.all()
+	with, now := variables(versions), r.check.cluster.clock.Now()
+	with["was"], with["now"], with["quiet"] = was, timestamp(now), celtypes.Duration{Duration: now.Sub(r.proxy.wroteAfter(changed))}
+	with["object"] = r.check.exampleIn(versions)
+	return with
+}
+
+// exampleIn returns the last version of the example, which exists or may have been deleted just now, or nil.
+func (c *checker) exampleIn(versions []version) any {
+	for _, v := range latest(versions) {
+		if v.resource == c.owners.Resource && v.object.GetName() == c.suite.example.GetName() && !v.deleted {
+			return v.object.Object
+		}
+	}
+	return nil
+}
+
+// act takes one step, given the example as it was when the step began.
+func (r *run) act(ctx context.Context, s *step, was any) error {
+	with := r.see(was)
+	if s.Until != "" {
+		is, err := r.check.suite.isTrue(s.Until, with)
+		if err == nil && !is {
+			err = errors.New("it is not true of " + brief(with["object"]))
+		}
 		return err
 	}
-	patchType, patch, options := types.MergePatchType, s.Merge, metav1.PatchOptions{FieldManager: "check-user"}
+	client, names, err := r.resolve(&s.On, with)
+	if err == nil && len(names) == 0 {
+		err = errors.New("there is no such object")
+	}
+	patchType, patch := types.MergePatchType, []byte(s.Merge)
 	switch {
-	case s.waits():
-		return checkWait(ctx, client, name, s)
-	case s.Delete != "":
-		object, err := client.Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			err = client.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &s.Delete})
-		}
-		return r.awaitRecorded(ctx, object, true, err)
 	case s.Apply != nil:
-		patchType, patch, options.Force = types.ApplyYAMLPatchType, mustEncode(s.Apply), ptr.To(true)
+		patchType, patch = types.ApplyYAMLPatchType, mustEncode(s.Apply)
+	case s.Strategic != nil:
+		patchType, patch = types.StrategicMergePatchType, s.Strategic
 	case s.JSON != nil:
 		patchType, patch = types.JSONPatchType, s.JSON
 	}
-	object, err := client.Patch(ctx, name, patchType, patch, options)
-	return r.awaitRecorded(ctx, object, false, err)
+	if err == nil {
+		patch, err = r.check.suite.expand(patch, with)
+	}
+	for _, name := range names {
+		if err == nil && s.Delete != "" {
+			err = r.delete(ctx, client, name, s.Delete)
+		} else if err == nil {
+			options := metav1.PatchOptions{FieldManager: "check-user"}
+			if s.Apply != nil {
+				options.Force = ptr.To(true)
+			}
+			object, failed := client.Patch(ctx, name, patchType, patch, options, strings.Fields(s.On.Subresource)...)
+			err = r.awaitRecorded(ctx, object, false, failed)
+		}
+	}
+	return err
+}
+
+// delete deletes an object, which may have been deleted just now.
+func (r *run) delete(ctx context.Context, client dynamic.ResourceInterface, name string, policy metav1.DeletionPropagation) error {
+	object, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		err = client.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
+	}
+	if err == nil && object.GetNamespace() == "" {
+		return nil
+	}
+	return r.awaitRecorded(ctx, object, true, err)
 }
 
 // awaitRecorded waits until the history has the version or the deletion. Until then the former state would look
@@ -291,37 +342,39 @@ func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructur
 	})
 }
 
-func checkWait(ctx context.Context, client dynamic.ResourceInterface, name string, w *step) error {
-	object, err := client.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case w.Gone && apierrors.IsNotFound(err):
-		return nil
-	case w.Gone && err == nil:
-		return errors.New("it exists")
-	case err != nil:
-		return err
-	}
-	if got := kinds.Find(w.Path, object.Object); got != w.Value {
-		return fmt.Errorf("it has %q", got)
-	}
-	return nil
-}
-
-// resolve returns a client for the object of a step, and its name.
-func (r *run) resolve(to *ref) (dynamic.ResourceInterface, string, error) {
+// resolve returns a client for the objects of a step, and their names.
+func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterface, []string, error) {
 	client, resource, err := r.check.cluster.at(r.namespace, to.APIVersion, to.Kind)
-	if err != nil || !to.Owned {
-		return client, to.Name, err
+	if err == nil && to.Where == "" {
+		var name []byte
+		name, err = r.check.suite.expand([]byte(to.Name), with)
+		return client, []string{string(name)}, err
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if to.Kind == "Namespace" {
+		return client, []string{r.namespace}, nil
 	}
 	var names []string
 	versions, _ := r.history.all()
-	for _, v := range r.check.owned(versions) {
-		if v.resource == resource && v.isLive() {
+	with = maps.Clone(with)
+	if with["object"] != nil {
+		with["was"] = with["object"]
+	}
+	for _, v := range latest(versions) {
+		if v.resource != resource || v.deleted {
+			continue
+		}
+		with["object"] = v.object.Object
+		is, err := r.check.suite.isTrue(to.Where, with)
+		if err != nil {
+			return nil, nil, err
+		}
+		if is {
 			names = append(names, v.object.GetName())
 		}
 	}
-	if len(names) == 0 {
-		return nil, "", fmt.Errorf("the example owns no %s", to.Kind)
-	}
-	return client, slices.Min(names), nil
+	slices.Sort(names)
+	return client, names, nil
 }

@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,7 @@ import (
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,12 +40,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 // suite is what a suite file says of a controller. The paths in it are relative to the file.
 type suite struct {
 	// Example is a file with one object that the controller reconciles.
-	Example string `json:"example"`
+	Example string `json:"example,omitempty"`
+	// Spec is that of the example if the suite is of a kind, by default the one that all suites have.
+	Spec json.RawMessage `json:"spec,omitempty"`
 	// Setup is a file with objects that each namespace has before the controller starts.
 	Setup string `json:"setup,omitempty"`
 	// Scenarios are beyond the generated ones.
@@ -52,7 +58,7 @@ type suite struct {
 	Quiet metav1.Duration `json:"quiet,omitempty"`
 	// Patience is for how long the end may differ while nothing changes.
 	Patience metav1.Duration `json:"patience,omitempty"`
-	// Ignore are beginnings of lines that no judge compares, such as "deployments x /spec/paused".
+	// Ignore are beginnings of lines that no judge compares, such as "deployments x /spec/paused". A * is any name.
 	Ignore []string `json:"ignore,omitempty"`
 	// Keeps are the generated scenarios after which the controller leaves what a user did.
 	Keeps []string `json:"keeps,omitempty"`
@@ -60,69 +66,81 @@ type suite struct {
 	AllowNoops bool `json:"allowNoops,omitempty"`
 	// KeepLease is set if a new process must wait until the lease of the killed one expires.
 	KeepLease bool `json:"keepLease,omitempty"`
+	// Define has expressions that the rules and the scenarios use.
+	Define []definition `json:"define,omitempty"`
+	Rules  []rule       `json:"rules,omitempty"`
+	// Ends are what must be true at rest: there object is the example.
+	Ends []rule `json:"ends,omitempty"`
+
+	*expressions
 
 	example *unstructured.Unstructured
 	setup   []*unstructured.Unstructured
+	// data are of a kind of this repository, whose file has the suite under check, or nil.
+	data *kinds.Data
 }
 
 // scenario is what users do, and what must follow.
 type scenario struct {
 	Name string `json:"name"`
-	// Prepare leads to the state in which the operation begins, by default to the example at rest. No fault is
-	// injected into it.
+	// Prepare leads to the state in which the operation begins, by default to the example: at rest, unless the last
+	// step of it waits for something else. No fault is injected into it.
 	Prepare []step `json:"prepare,omitempty"`
 	Steps   []step `json:"steps"`
 	// Restores is set if the end must be the state in which the operation began.
 	Restores bool `json:"restores,omitempty"`
 	// EndsAs are steps that lead to the same end from an empty namespace.
 	EndsAs []step `json:"endsAs,omitempty"`
+
+	// similar is set in a part if another scenario is so similar that this one runs once, without a fault.
+	similar bool
 }
 
-// step is one thing that a user does to an object, or waits for: Apply, Merge, JSON, Delete, Gone or a Path.
+// step is one thing that a user does to objects, or waits for: Example, Apply, Merge, Strategic, JSON, Delete or
+// Until. Texts in the first five may contain ${EXPRESSION}.
 type step struct {
-	// On is the object, by default the example.
-	On ref `json:"object,omitempty"`
+	// On are the objects, by default the example.
+	On selector `json:"object,omitempty"`
 
-	Apply *unstructured.Unstructured `json:"apply,omitempty"`
-	// Merge is a JSON merge patch, JSON a JSON patch, and Delete a propagation policy.
-	Merge  json.RawMessage            `json:"merge,omitempty"`
-	JSON   json.RawMessage            `json:"json,omitempty"`
-	Delete metav1.DeletionPropagation `json:"delete,omitempty"`
-	// Gone waits until the object is gone, and Path until that JSONPath selects the value.
-	Gone  bool   `json:"gone,omitempty"`
-	Path  string `json:"path,omitempty"`
-	Value string `json:"value,omitempty"`
+	// Example applies the example with this JSON merge patch.
+	Example json.RawMessage            `json:"example,omitempty"`
+	Apply   *unstructured.Unstructured `json:"apply,omitempty"`
+	// Merge, Strategic and JSON are patches of these types, and Delete is a propagation policy.
+	Merge     json.RawMessage            `json:"merge,omitempty"`
+	Strategic json.RawMessage            `json:"strategic,omitempty"`
+	JSON      json.RawMessage            `json:"json,omitempty"`
+	Delete    metav1.DeletionPropagation `json:"delete,omitempty"`
+	// Until waits until the expression is true. There object is the example, was the example when the wait began,
+	// and quiet for how long nothing has changed.
+	Until string `json:"until,omitempty"`
 }
 
-// ref names an object. With Owned it is the first one of that kind that the example owns.
-type ref struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Name       string `json:"name,omitempty"`
-	Owned      bool   `json:"owned,omitempty"`
+// selector selects objects of a kind: by their name, or those for which Where is true. There object is the object,
+// and was the example.
+type selector struct {
+	APIVersion  string `json:"apiVersion,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Where       string `json:"where,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
 }
 
-func refTo(object *unstructured.Unstructured) ref {
-	return ref{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
+func selectorOf(object *unstructured.Unstructured) selector {
+	return selector{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
 }
-
-func (s *step) waits() bool { return s.Gone || s.Path != "" }
 
 // String describes the step in a report.
 func (s *step) String() string {
-	object := s.On.Kind + " " + s.On.Name
-	if s.On.Owned {
-		object = "its " + s.On.Kind
-	}
+	object := s.On.Kind + " " + cmp.Or(s.On.Name, "where "+s.On.Where)
 	switch {
 	case s.Apply != nil:
 		return "apply " + object
 	case s.Delete != "":
 		return "delete " + object
-	case s.waits():
-		return fmt.Sprintf("wait for %s: %s %s, gone: %t", object, s.Path, s.Value, s.Gone)
+	case s.Until != "":
+		return "wait until " + s.Until
 	}
-	return fmt.Sprintf("patch %s %s%s", object, s.Merge, s.JSON)
+	return fmt.Sprintf("patch %s %s%s%s", object, s.Merge, s.Strategic, s.JSON)
 }
 
 // readSuite reads the file and what it names.
@@ -132,38 +150,115 @@ func readSuite(file string) (*suite, error) {
 		return nil, err
 	}
 	s := &suite{Quiet: metav1.Duration{Duration: 2 * time.Second}, Patience: metav1.Duration{Duration: 40 * time.Second}}
-	if err := yaml.UnmarshalStrict(data, s); err != nil {
+	if s.expressions, err = newExpressions(); err != nil {
 		return nil, err
 	}
-	examples, err := readObjects(filepath.Join(filepath.Dir(file), s.Example))
+	var of struct {
+		Controller string `json:"controller"`
+	}
+	if err := yaml.Unmarshal(data, &of); err != nil {
+		return nil, err
+	}
+	if of.Controller == "" {
+		err = errors.Join(yaml.UnmarshalStrict(data, s), s.readExample(filepath.Dir(file)))
+	} else if s.data, err = kinds.ReadFile(file); err == nil {
+		err = s.ofKind()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, s.complete()
+}
+
+// readExample reads the files that the suite names.
+func (s *suite) readExample(dir string) error {
+	examples, err := readObjects(filepath.Join(dir, s.Example))
 	if err != nil || len(examples) != 1 {
-		return nil, fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
+		return fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
 	}
 	s.example = examples[0]
 	if s.Setup != "" {
-		if s.setup, err = readObjects(filepath.Join(filepath.Dir(file), s.Setup)); err != nil {
-			return nil, err
+		s.setup, err = readObjects(filepath.Join(dir, s.Setup))
+	}
+	return err
+}
+
+// ofKind takes the suite from the data of a kind.
+func (s *suite) ofKind() error {
+	err := yaml.UnmarshalStrict(s.data.Check, s)
+	if err == nil {
+		if s.Spec == nil {
+			s.Spec = s.data.Spec
+		}
+		s.example, err = s.data.New("x", s.Spec)
+	}
+	if err != nil {
+		return err
+	}
+	for resource, varies := range map[string][]string{s.data.Resource: s.data.Varies, s.data.Owns.GVR().Resource: s.data.Owns.Varies} {
+		for _, field := range varies {
+			s.Ignore = append(s.Ignore, resource+" * /"+strings.ReplaceAll(field, ".", "/"))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.data.Changes)) {
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{Merge: s.data.Changes[name]}}, EndsAs: []step{{Example: s.data.Changes[name]}}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.data.Owns.Drifts)) {
+		on := selector{APIVersion: s.data.Owns.APIVersion, Kind: s.data.Owns.Kind, Where: "owned"}
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{On: on, Strategic: s.data.Owns.Drifts[name]}}})
+	}
+	return nil
+}
+
+// complete adds what follows from the rest, and compiles the expressions.
+func (s *suite) complete() error {
+	for _, d := range s.Define {
+		if err := s.define(d); err != nil {
+			return err
+		}
+	}
+	for _, r := range slices.Concat(s.Rules, s.Ends) {
+		if err := errors.Join(s.compile(r.When), s.compile(r.Must)); err != nil {
+			return fmt.Errorf("rule %q: %w", r.Name, err)
 		}
 	}
 	for _, c := range s.Scenarios {
 		if c.Name == "" || len(c.Steps) == 0 {
-			return nil, fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
+			return fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
 		}
 		if c.Prepare == nil {
 			c.Prepare = []step{{Apply: s.example}}
 		}
 		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
 			for i := range steps {
-				switch one := &steps[i]; {
-				case one.Apply != nil:
-					one.On = refTo(one.Apply)
-				case one.On == ref{}:
-					one.On = refTo(s.example)
+				if err := s.completeStep(&steps[i]); err != nil {
+					return fmt.Errorf("scenario %q: %w", c.Name, err)
 				}
 			}
 		}
 	}
-	return s, nil
+	return nil
+}
+
+func (s *suite) completeStep(one *step) error {
+	if one.Example != nil {
+		changed, err := jsonpatch.MergePatch(mustEncode(s.example), one.Example)
+		one.Apply = &unstructured.Unstructured{}
+		if err = errors.Join(err, one.Apply.UnmarshalJSON(changed)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case one.Apply != nil:
+		one.On = selectorOf(one.Apply)
+	case one.On == selector{}:
+		one.On = selectorOf(s.example)
+	}
+	err := s.compileIn(string(one.Merge) + string(one.Strategic) + string(one.JSON))
+	if one.Apply != nil {
+		err = errors.Join(err, s.compileIn(string(mustEncode(one.Apply))))
+	}
+	return errors.Join(err, s.compile(one.On.Where), s.compile(one.Until))
 }
 
 // readObjects reads the objects in a YAML file.
@@ -228,45 +323,68 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	}
 	if len(c.tracked) == 0 {
 		message := fmt.Sprintf("the controller wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
-		return nil, &finding{judge: "idle", message: message}
+		return nil, &finding{Judge: "idle", Message: message}
 	}
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
 	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
-	seen := map[string]bool{}
+	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
 	versions, _ := r.history.all()
 	for _, v := range c.owned(versions) {
 		c.tracked[v.resource] = true
 		if !seen[v.resource] {
 			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
+			of := selector{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Where: "foreign"}
+			foreign = append(foreign, step{On: of, Delete: metav1.DeletePropagationBackground})
 		}
 		seen[v.resource] = true
 	}
-	return scenarios, nil
+	if len(foreign) > 0 {
+		scenarios = append(scenarios, &scenario{
+			Name: "what is foreign is deleted", Prepare: slices.Concat(c.created(), wait, c.deleted(metav1.DeletePropagationOrphan)),
+			Steps: slices.Concat(c.created(), wait, foreign), EndsAs: c.created(),
+		})
+	}
+	// As the last one, since a part injects each fault as early as it can.
+	return append(scenarios, &scenario{Name: endOfNamespace, Prepare: c.created(), Steps: []step{
+		{On: selector{APIVersion: "v1", Kind: "Namespace", Where: "rest"}, Delete: metav1.DeletePropagationBackground}, {Until: "gone"},
+	}}), nil
 }
+
+// endOfNamespace is the scenario in which no process can take a lease.
+const endOfNamespace = "its namespace is deleted"
 
 // created creates the example.
 func (c *checker) created() []step {
-	return []step{{On: refTo(c.suite.example), Apply: c.suite.example}}
+	return []step{{On: selectorOf(c.suite.example), Apply: c.suite.example}}
 }
 
 // ofOwner returns the scenarios that need no knowledge of the example.
 func (c *checker) ofOwner() []*scenario {
-	created, to := c.created(), refTo(c.suite.example)
-	background := []step{{On: to, Delete: metav1.DeletePropagationBackground}, {On: to, Gone: true}}
-	foreground := []step{{On: to, Delete: metav1.DeletePropagationForeground}, {On: to, Gone: true}}
+	created := c.created()
+	background, foreground, orphan := c.deleted(metav1.DeletePropagationBackground), c.deleted(metav1.DeletePropagationForeground), c.deleted(metav1.DeletePropagationOrphan)
 	return []*scenario{
 		{Name: "created", Steps: created},
 		{Name: "deleted", Prepare: created, Steps: background},
 		{Name: "deleted in the foreground", Prepare: created, Steps: foreground},
 		{Name: "deleted and created again", Prepare: created, Restores: true, Steps: slices.Concat(background, created)},
+		{Name: "orphaned and created again", Prepare: created, Steps: slices.Concat(orphan, created)},
 	}
+}
+
+// deleted deletes the example and waits until it is gone.
+func (c *checker) deleted(policy metav1.DeletionPropagation) []step {
+	to := selectorOf(c.suite.example)
+	return []step{{On: to, Delete: policy}, {On: to, Until: "gone"}}
 }
 
 // changes returns a scenario for each scalar in the spec of the example that the API server lets users change.
 func (c *checker) changes(ctx context.Context, r *run) []*scenario {
-	to, client := refTo(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
+	to, client := selectorOf(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
 	var scenarios []*scenario
 	for _, path := range scalars(c.suite.example.Object, "/spec/") {
+		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.Steps[0].Merge != nil && decode(s.Steps[0].Merge)[path] != nil }) {
+			continue
+		}
 		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
 		if err != nil {
 			c.note("%s is not changed: %v", path, err)
@@ -282,10 +400,19 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 // ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields
 // drift that the controller sent to create it.
 func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests []request) []*scenario {
-	to := ref{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Owned: true}
+	to := selector{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Where: "owned"}
+	released, held := json.RawMessage(`{"metadata":{"ownerReferences":null}}`), json.RawMessage(`{"metadata":{"finalizers":["example.com/hold"]}}`)
+	wait := []step{{Until: "rest"}}
+	holding, letGo := step{On: to, Merge: held}, step{On: selector{APIVersion: to.APIVersion, Kind: to.Kind, Where: "finalized"}, Merge: json.RawMessage(`{"metadata":{"finalizers":null}}`)}
 	scenarios := []*scenario{{
 		Name: "delete " + v.resource, Prepare: c.created(), Restores: true,
 		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
+	}, {
+		Name: "release " + v.resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
+	}, {
+		Name:    "created again while " + v.resource + " terminate",
+		Prepare: append(c.created(), holding), EndsAs: c.created(),
+		Steps: slices.Concat(c.deleted(metav1.DeletePropagationBackground), c.created(), wait, []step{letGo}),
 	}}
 	sent := slices.IndexFunc(requests, func(r request) bool {
 		return r.Resource == v.resource && r.made == v.object.GetName() && r.body != nil && r.subresource == ""
@@ -304,6 +431,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests 
 		}
 		scenarios = append(scenarios, &scenario{
 			Name: "drift " + v.resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
+			similar: c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift"),
 		})
 	}
 	c.addBystanders(ctx, client, v, body)
@@ -329,6 +457,15 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 		}
 		c.bystanders = append(c.bystanders, o)
 	}
+}
+
+// decode returns the scalars of a patch.
+func decode(patch []byte) map[string]any {
+	var value any
+	if json.Unmarshal(patch, &value) != nil {
+		return nil
+	}
+	return flatten(value)
 }
 
 // scalars returns the paths of the scalars that begin so, sorted.

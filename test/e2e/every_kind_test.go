@@ -91,7 +91,7 @@ func (e *kindEnv) start() {
 // newKindEnv makes an env in which the controller of the kind runs.
 func newKindEnv(t *testing.T, k *kinds.Data) *kindEnv {
 	t.Helper()
-	e := &kindEnv{env: newEnv(t), kind: k, service: k.StartService(t)}
+	e := &kindEnv{env: newEnv(t), kind: k, service: k.StartService(t.Context())}
 	e.owners, e.owned = shared.dynamic.Resource(k.GVR()).Namespace(e.namespace), shared.dynamic.Resource(k.Owns.GVR()).Namespace(e.namespace)
 	e.start()
 	return e

@@ -75,7 +75,7 @@ func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	})
 	r.proxy = newFaultProxy(r, fault)
 	t.Cleanup(r.close)
-	r.service = s.suite.StartService(t)
+	r.service = s.suite.StartService(t.Context())
 	r.restart(nil, nil)
 	if fault != nil && fault.twoControllers {
 		r.history.concurrentControllers = true

@@ -63,6 +63,8 @@ type Data struct {
 	// Varies are the fields of an object, such as status.nodes, whose value differs from run
 	// to run.
 	Varies []string `json:"varies,omitempty"`
+	// Check is a suite for test/check without its example: see docs/check.md.
+	Check json.RawMessage `json:"check,omitempty"`
 }
 
 // Object is the type of objects.
@@ -111,7 +113,7 @@ func Read(root string) ([]*Data, error) {
 	}
 	var all []*Data
 	for _, file := range append([]string{filepath.Join(root, "testdata/suites.yaml")}, below...) {
-		k, err := readKind(file)
+		k, err := ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -123,7 +125,8 @@ func Read(root string) ([]*Data, error) {
 	return all, nil
 }
 
-func readKind(file string) (*Data, error) {
+// ReadFile returns the data in that file.
+func ReadFile(file string) (*Data, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ limitations under the License.
 package kinds
 
 import (
+	"context"
 	"io"
 	"maps"
 	"net/http"
@@ -24,7 +25,6 @@ import (
 	"path"
 	"slices"
 	"sync"
-	"testing"
 )
 
 // Service is the external service of a kind: it answers GET, PUT and DELETE of an ID, which is the UID of an
@@ -35,14 +35,14 @@ type Service struct {
 	items map[string][]byte
 }
 
-// StartService starts the service of the kind, which ends with the test. It returns nil if the kind has none.
-func (k *Data) StartService(t *testing.T) *Service {
+// StartService starts the service of the kind, which ends with the context. It returns nil if the kind has none.
+func (k *Data) StartService(ctx context.Context) *Service {
 	if k.External == "" {
 		return nil
 	}
 	s := &Service{items: map[string][]byte{}}
 	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
+	context.AfterFunc(ctx, server.Close)
 	s.url = server.URL
 	return s
 }
