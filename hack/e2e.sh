@@ -137,21 +137,42 @@ start_busy_cluster() {
 # check_suites FLAGS... -- COMMAND... checks the suite of each kind.
 check_suites() {
   local file suites=()
-  for file in "${ROOT}"/testdata/suites.yaml "${ROOT}"/pkg/controller/*/testdata/suites.yaml; do
+  for file in testdata/suites.yaml pkg/controller/*/testdata/suites.yaml; do
     [[ ! -e "${file}" ]] || suites+=(-suite "${file}")
   done
-  (cd "${ROOT}" && interruptible "${WORK}/bin/check" -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@")
+  "${WORK}/bin/check" -keep -kubeconfig "${WORK}/home/.kube/config" "${suites[@]}" "$@"
+}
+
+# check_wrong JUDGE COMMAND... fails unless that judge has a finding about this wrong controller in each suite.
+check_wrong() {
+  local found suites=(testdata/suites.yaml pkg/controller/*/testdata/suites.yaml)
+  found=$(check_suites -part -- "${@:2}" 2>/dev/null | grep -c "^FINDING $1:") || true
+  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "the judge $1 finds a wrong controller in ${found} suites only"
+}
+
+# check_all FLAGS... also checks a controller that does nothing, and one that writes every second.
+check_all() {
+  local status=0 idle busy
+  cd "${ROOT}"
+  check_wrong idle sleep 1000 &
+  idle=$!
+  # shellcheck disable=SC2016 # the controller's shell replaces it
+  check_wrong settled bash -c 'while sleep 1; do "$0" --kubeconfig={} annotate {controller} x --overwrite "at=${SECONDS}"; done' "${BIN}/kubectl" &
+  busy=$!
+  check_suites -parallel "$((24 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))" "$@" -- \
+    "${WORK}/bin/sample-controller" --kubeconfig={} --controllers={controller} --namespace={namespace} --workers=1 \
+    --leader-elect --leader-elect-resource-namespace={namespace} -v=2 || status=$?
+  wait "${idle}" || status=1
+  wait "${busy}" || status=1
+  return "${status}"
 }
 
 check() {
-  local part=()
-  [[ "${CHECK}" != part ]] || part=(-part)
+  [[ "${CHECK}" != part ]] || set -- -part "$@"
   build_programs
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/check" ./test/check
   start_busy_cluster
-  check_suites -parallel "$((24 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))" ${part[@]+"${part[@]}"} "$@" -- \
-    "${WORK}/bin/sample-controller" --kubeconfig={} --controllers={controller} --namespace={namespace} --workers=1 \
-    --leader-elect --leader-elect-resource-namespace={namespace} -v=2
+  interruptible check_all "$@"
 }
 
 # faults_test PACKAGE TIMEOUT ARGS... also prints the report of the tests.

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,85 @@ func TestHot(t *testing.T) {
 	}
 	if got := []bool{hot(at(time.Second / hotCount)), hot(at(time.Second / (hotCount - 2))), hot(nil)}; !slices.Equal(got, []bool{true, false, false}) {
 		t.Errorf("hot: %t", got)
+	}
+}
+
+// TestRules judges the deletion of a Pod that serves, which a rule forbids, by its owner and by another one.
+func TestRules(t *testing.T) {
+	s := &suite{Define: []definition{{"serves", "before.?status.?availableReplicas.orValue(0) > 0"}}, Rules: []rule{
+		{Name: "a", When: "request.verb == 'DELETE'", Must: "owner.controls(before) && !serves"},
+		{Name: "b", Must: "owner.nothing"},
+	}, example: &unstructured.Unstructured{Object: map[string]any{}}}
+	var err error
+	if s.expressions, err = newExpressions(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.complete(); err != nil {
+		t.Fatal(err)
+	}
+	c := &checker{suite: s, owners: schema.GroupVersionResource{Resource: "bars"}}
+	for name, test := range map[string]struct {
+		owner     string
+		available int64
+		want      string
+	}{
+		"its own Pod":                        {"1", 0, "b"},
+		"its own Pod, which serves":          {"1", 1, "ab"},
+		"a Pod of an owner that is not here": {"9", 0, "ab"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := object("pods", "x", "2", test.owner, 2, false)
+			pod.object.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["controller"] = true
+			pod.object.Object["status"] = map[string]any{"availableReplicas": test.available}
+			gone := version{"pods", pod.object, 3, true}
+			o := &outcome{versions: []version{object("bars", "y", "1", "", 1, false), pod, gone}, requests: []request{
+				{target: target{name: "x"}, verb: http.MethodDelete, code: http.StatusOK, deletes: "2"},
+			}}
+			got := ""
+			c.judgeRules(o, func(_, _ string, arguments ...any) { got += arguments[0].(string) })
+			if got != test.want {
+				t.Errorf("broken: %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFewest(t *testing.T) {
+	c := &checker{owners: schema.GroupVersionResource{Resource: "bars"}}
+	serving := func(name, uid string, revision, available int64, deleted bool) version {
+		v := object("deployments", name, uid, "1", revision, deleted)
+		v.object.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["controller"] = true
+		v.object.Object["status"] = map[string]any{"availableReplicas": available}
+		return v
+	}
+	before := []version{object("bars", "x", "1", "", 1, false), serving("old", "2", 2, 2, false)}
+	for name, test := range map[string]struct {
+		then []version
+		want int
+	}{
+		"the new one serves first": {[]version{serving("old", "2", 5, 2, true), serving("new", "3", 4, 2, false)}, 2},
+		"the old one goes first":   {[]version{serving("new", "3", 4, 1, false), serving("old", "2", 5, 2, true), serving("new", "3", 6, 2, false)}, 1},
+		"the owner goes first":     {[]version{object("bars", "x", "1", "", 4, true), serving("old", "2", 5, 2, true)}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.fewest(slices.Concat(before, test.then), len(before))["deployments"]; got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestReports encodes a finding, a fault that was not reached, and a run that passed.
+func TestReports(t *testing.T) {
+	r := &report{Suite: "s", Names: []string{"a", "b", "c"}, Unreached: []string{"b"}, Findings: []finding{{Judge: "end", Message: "m", Run: "a"}}}
+	got, err := asJUnit([]*report{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<testcase name="a">`, `<failure type="end">`, `<skipped></skipped>`, `<testcase name="c"></testcase>`} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("no %s in %s", want, got)
+		}
 	}
 }
 

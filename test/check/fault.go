@@ -37,13 +37,21 @@ type fault struct {
 	// kills kills the process, before the API server gets the request or, if executes is set, before the
 	// process gets the answer. With executes alone only the answer is lost.
 	kills, executes bool
+	// hangs gives no answer for wait. takesLease gives the lease to another process, and answers this and the
+	// following writes with 500 for as long as the lease lasts. replaces makes a user delete and create the object
+	// that the request deletes, just before it does.
+	hangs, takesLease, replaces bool
+	// rare is injected once into each class of request, also if not only a part is.
+	rare bool
 	// The others are about watches: the events of one resource after the operation began. wait is how late each
 	// event is or, with once, the first one, and those after it until then. cuts is how many events are cut in
-	// their middle. expires ends the watch with 410: as the next answer or, with inStream, as an event.
+	// their middle. expires ends the watch with 410, after wait: as the next answer or, with inStream, as an event.
+	// cutsList also cuts the list after it.
 	wait              time.Duration
 	once              bool
 	cuts              int
 	expires, inStream bool
+	cutsList          bool
 }
 
 func requestFaults() []*fault {
@@ -55,6 +63,9 @@ func requestFaults() []*fault {
 		{name: "429", code: http.StatusTooManyRequests, reason: metav1.StatusReasonTooManyRequests},
 		{name: "500", code: http.StatusInternalServerError, reason: metav1.StatusReasonInternalError},
 		{name: "403", code: http.StatusForbidden, reason: metav1.StatusReasonForbidden},
+		{name: "hang-60s", hangs: true, wait: time.Minute, rare: true},
+		{name: "lease-taken", takesLease: true, rare: true},
+		{name: "replaced", replaces: true, executes: true},
 	}
 }
 
@@ -70,15 +81,21 @@ func watchFaults() []*fault {
 		{name: "cut", cuts: 3},
 		{name: "410-answer", expires: true},
 		{name: "410-event", expires: true, inStream: true},
+		{name: "skipped-4s", wait: 4 * time.Second, once: true, expires: true, inStream: true},
+		{name: "cut-list", expires: true, inStream: true, cutsList: true},
 	}
 }
 
-func (f *fault) isOfWatch() bool { return f.wait > 0 || f.cuts > 0 || f.expires }
+func (f *fault) isOfWatch() bool { return f.wait > 0 && !f.hangs || f.cuts > 0 || f.expires }
 
 // appliesTo reports whether a correct API server can answer the request so. Without a precondition it has no
 // reason for a conflict, except of a patch, which it retries five times on its own.
 func (f *fault) appliesTo(r *request) bool {
 	switch {
+	case f.replaces:
+		return r.verb == http.MethodDelete && r.name != ""
+	case f.takesLease:
+		return r.isWrite()
 	case f.code == http.StatusConflict:
 		return r.verb == http.MethodPatch || r.conditional
 	case !r.isWrite():
@@ -203,7 +220,7 @@ func (s *watchStream) due() *fault {
 	}
 	p.injected = true
 	p.cuts++
-	p.expireNext = f.expires && !f.inStream
+	p.expireNext, p.cutNext = f.expires && !f.inStream, f.cutsList
 	return f
 }
 
@@ -213,6 +230,9 @@ func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
 	if e.Type == watch.Error || object.UnmarshalJSON(e.Object) != nil {
 		s.write(mustEncode(e))
 		return true
+	}
+	if s.inInitialList && e.Type != watch.Bookmark && s.proxy.takeListCut(s.resource) {
+		s.cut(e)
 	}
 	if !s.inInitialList && e.Type != watch.Bookmark && !s.inject(ctx, e) {
 		return false
@@ -233,23 +253,37 @@ func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
 func (s *watchStream) inject(ctx context.Context, e *watchEvent) bool {
 	pause(ctx, s.proxy.delay(true))
 	f := s.due()
-	switch {
-	case f == nil:
-	case f.cuts > 0:
-		data := mustEncode(e)
-		s.write(data[:len(data)/2])
-		panic(http.ErrAbortHandler)
-	case f.inStream:
-		s.write(mustEncode(&watchEvent{Type: watch.Error, Object: newStatus(http.StatusGone, metav1.StatusReasonExpired, "injected by check")}))
-		return false
-	case f.expires:
-		return false
-	default:
+	if f == nil {
+		return true
+	}
+	if f.wait > 0 {
 		s.proxy.holding.Add(1)
 		pause(ctx, e.receivedAt.Add(f.wait).Sub(s.proxy.cluster.clock.Now()))
 		s.proxy.holding.Add(-1)
 	}
-	return true
+	if f.cuts > 0 {
+		s.cut(e)
+	}
+	if f.inStream {
+		s.write(mustEncode(&watchEvent{Type: watch.Error, Object: newStatus(http.StatusGone, metav1.StatusReasonExpired, "injected by check")}))
+	}
+	return !f.expires
+}
+
+// cut breaks the connection in the middle of the event.
+func (s *watchStream) cut(e *watchEvent) {
+	data := mustEncode(e)
+	s.write(data[:len(data)/2])
+	panic(http.ErrAbortHandler)
+}
+
+// takeListCut reports whether the list is to be cut.
+func (p *proxy) takeListCut(resource string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cut := p.cutNext && p.target.class == watchClass(resource)
+	p.cutNext = p.cutNext && !cut
+	return cut
 }
 
 // write sends data to the client, which may be gone.

@@ -52,7 +52,7 @@ type outcome struct {
 	points           []recordedPoint
 	reached          bool
 	findings         []finding
-	peak             map[string]int
+	peak, fewest     map[string]int
 }
 
 // reference is what the faultless runs of a scenario have in common.
@@ -63,7 +63,7 @@ type reference struct {
 	// the runs.
 	prepared, end state
 	masked        map[string]bool
-	peak          map[string]int
+	peak, fewest  map[string]int
 	// changed are the resources of which objects changed in the operation.
 	changed map[string]bool
 	// known are the findings, which a run with a fault does not repeat.
@@ -83,6 +83,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 		return nil, err
 	}
 	o := &outcome{namespace: r.namespace}
+	r.mayExit = s.Name == endOfNamespace
 	var atPrepared, atEnd func([]version) []string
 	if want != nil {
 		r.proxy.aliases = newAliases(r.namespace, want.stable)
@@ -96,6 +97,13 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	}
 	versions, _ := r.history.all()
 	o.prepared = len(versions)
+	if f != nil {
+		r.longer = f.wait
+	}
+	if f != nil && f.replaces {
+		// Others wrote what is there then.
+		atEnd = nil
+	}
 	r.proxy.arm(f, at)
 	if err = r.take(ctx, s.Steps); err == nil {
 		err = r.rest(ctx, atEnd)
@@ -169,7 +177,7 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 		found("panic", "%s", log)
 	}
 	c.judgeRules(o, found)
-	o.peak = c.peak(o.versions)
+	o.peak, o.fewest = c.peak(o.versions), c.fewest(o.versions, o.prepared)
 }
 
 // hotCount is more than a backoff from 5 ms on sends in a second.
@@ -209,12 +217,63 @@ func (c *checker) peak(versions []version) map[string]int {
 	return most
 }
 
+// fewest returns how many replicas of each resource were available at least, of those of one owner that existed
+// before the operation and still does.
+func (c *checker) fewest(versions []version, prepared int) map[string]int {
+	live, least := latest(versions[:prepared]), map[string]int{}
+	available := func() map[[2]string]int {
+		sums := map[[2]string]int{}
+		for _, v := range live {
+			if by := metav1.GetControllerOf(v.object); by != nil && v.isLive() {
+				n, _, _ := unstructured.NestedInt64(v.object.Object, "status", "availableReplicas")
+				sums[[2]string{string(by.UID), v.resource}] += int(n)
+			}
+		}
+		return sums
+	}
+	before := available()
+	for of, n := range before {
+		if live[types.UID(of[0])].resource == c.owners.Resource && n > 0 {
+			least[of[1]] = max(least[of[1]], n)
+		}
+	}
+	later := slices.Clone(versions[prepared:])
+	slices.SortStableFunc(later, byRevision)
+	for _, v := range later {
+		live[v.object.GetUID()] = v
+		now := available()
+		for of, n := range before {
+			if owner := live[types.UID(of[0])]; owner.resource == c.owners.Resource && owner.isLive() && n > 0 {
+				least[of[1]] = min(least[of[1]], now[of])
+			}
+		}
+	}
+	return least
+}
+
+// judgePeaks adds findings if an owner had more dependents than without the fault, or fewer replicas available.
+func (c *checker) judgePeaks(o *outcome, ref *reference) {
+	found := func(format string, arguments ...any) {
+		o.findings = append(o.findings, finding{Judge: "peak", Message: fmt.Sprintf(format, arguments...)})
+	}
+	for resource, n := range o.peak {
+		if n > ref.peak[resource] && !c.ignored("peak "+resource+" ") {
+			found("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
+		}
+	}
+	for resource, n := range o.fewest {
+		if n < ref.fewest[resource] && !c.ignored("fewest "+resource+" ") {
+			found("an owner had %d available replicas of %s at least, and %d without the fault", n, resource, ref.fewest[resource])
+		}
+	}
+}
+
 // learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing
 // spec of a dependent is a finding.
 func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []finding) {
 	ref := &reference{
 		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
-		peak: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
+		peak: map[string]int{}, fewest: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
 	}
 	for _, v := range runs[0].versions[runs[0].prepared:runs[0].rested] {
 		ref.changed[v.resource] = true
@@ -226,6 +285,14 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		for resource, n := range o.peak {
 			ref.peak[resource] = max(ref.peak[resource], n)
 		}
+		for resource, n := range o.fewest {
+			if least, known := ref.fewest[resource]; !known || n < least {
+				ref.fewest[resource] = n
+			}
+		}
+	}
+	for resource := range ref.tracked {
+		ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
 	}
 	var findings []finding
 	var unlike []string
@@ -352,13 +419,13 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 		quiet = quiet * 3 / 2
 	}
 	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
-	err := poll(ctx, restTimeout, func(context.Context) error {
+	err := poll(ctx, restTimeout+r.longer, func(context.Context) error {
 		versions, changed := r.history.all()
 		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
-		lines := r.check.atEnd(versions)
+		lines := append(r.check.atEnd(versions), unobserved(versions)...)
 		if differs != nil {
 			lines = append(lines, differs(versions)...)
 		} else if len(lines) == 0 {
@@ -393,12 +460,26 @@ func (c *checker) atEnd(versions []version) (lines []string) {
 	return lines
 }
 
+// unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
+func unobserved(versions []version) (lines []string) {
+	for _, v := range latest(versions) {
+		switch v.resource {
+		case "deployments", "replicasets", "statefulsets", "daemonsets":
+			observed, _, _ := unstructured.NestedInt64(v.object.Object, "status", "observedGeneration")
+			if v.isLive() && observed < v.object.GetGeneration() {
+				lines = append(lines, v.resource+" "+v.object.GetName()+": its controller has not acted upon it")
+			}
+		}
+	}
+	return lines
+}
+
 // touched is the annotation with which check makes the controller sync each owner again.
 const touched = "check-touched"
 
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
 func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
-	before, known := len(r.proxy.recorded(0)), map[string]bool{}
+	known := map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -408,6 +489,8 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 	for _, v := range versions {
 		known[v.object.GetResourceVersion()] = true
 	}
+	// Later, so that none of the requests from here on has led to one of these versions.
+	before := len(r.proxy.recorded(0))
 	for i := range owners.Items {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
 		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})

@@ -56,10 +56,11 @@ func main() {
 
 // options are what all suites share.
 type options struct {
-	cluster     *cluster
-	command     []string
-	dir, only   string
-	part, plain bool
+	cluster   *cluster
+	command   []string
+	dir, only string
+	// keep leaves the namespaces behind.
+	part, plain, keep bool
 	// slots bounds the runs at the same time.
 	slots chan struct{}
 }
@@ -76,6 +77,7 @@ func check(ctx context.Context) (bool, error) {
 	flag.StringVar(&o.only, "only", "", "run only the scenarios or runs whose `name` begins so")
 	flag.BoolVar(&o.part, "part", false, "inject each fault once into each class of request, and once into each watch")
 	flag.BoolVar(&o.plain, "plain", false, "serve the controller without TLS and HTTP/2")
+	flag.BoolVar(&o.keep, "keep", false, "do not delete the namespaces of the runs, for a cluster that is deleted itself")
 	parallel := flag.Int("parallel", 8*runtime.GOMAXPROCS(0), "how many `runs` at the same time")
 	junit := flag.String("junit", "", "write a report for machines to this `file`, in the format of JUnit")
 	asJSON := flag.String("json", "", "write a report to this `file`, as JSON")
@@ -144,6 +146,8 @@ type checker struct {
 	tracked map[string]bool
 	// watched are the resources of which the controller watches objects.
 	watched []string
+	// leases is set if the controller takes a lease.
+	leases bool
 	// noWatch is set if the controller was seen to watch no owners.
 	noWatch atomic.Bool
 
@@ -297,7 +301,7 @@ func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) 
 // a resource of which objects change.
 func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 	add := func(f *fault, at point, kind string) {
-		if f.kills && s.Name == endOfNamespace || c.part && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
+		if f.kills && s.Name == endOfNamespace || (c.part || f.rare) && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
 			return
 		}
 		c.planned[kind+f.name] = true
@@ -309,7 +313,7 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 			continue
 		}
 		for _, f := range requestFaults() {
-			if f.appliesTo(p.request) {
+			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || !f.hangs) {
 				add(f, p.point, p.request.verb+p.request.Resource+p.request.subresource)
 			}
 		}
@@ -325,6 +329,9 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 }
 
 func runID(s *scenario, f *fault, at point) string {
+	if f == nil {
+		return s.Name
+	}
 	return s.Name + " | " + f.name + " | " + at.String()
 }
 
@@ -339,12 +346,7 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 			c.add(id, finding{Judge: "run", Message: err.Error()})
 			return
 		}
-		for resource, n := range o.peak {
-			if n > ref.peak[resource] {
-				message := fmt.Sprintf("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
-				o.findings = append(o.findings, finding{Judge: "peak", Message: message})
-			}
-		}
+		c.judgePeaks(o, ref)
 		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
 		for _, f := range o.findings {
 			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
@@ -371,6 +373,7 @@ func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fau
 	}
 	defer func() { <-c.slots }()
 	c.mu.Lock()
+	c.report.Names = append(c.report.Names, runID(s, f, at))
 	if c.report.Runs++; c.report.Runs%25 == 0 {
 		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
 	}

@@ -43,8 +43,12 @@ type proxy struct {
 	cluster   *cluster
 	namespace string
 	server    *httptest.Server
-	// crash kills the process and starts it again.
-	crash func()
+	// crash kills the process and starts it again. takeLease gives the lease to another process and returns how long
+	// it lasts, and leaseTaken reports whether that one has it. recreate replaces the object of a request.
+	crash      func()
+	takeLease  func() time.Duration
+	leaseTaken func() bool
+	recreate   func(*request)
 	// holding is how many watches hold events back: a run is not at rest before these are delivered.
 	holding atomic.Int32
 
@@ -69,6 +73,10 @@ type proxy struct {
 	// expireNext is set if the next watch of the target is answered with 410, and cuts counts cut events.
 	expireNext bool
 	cuts       int
+	// cutNext is set if the next list of the target is cut.
+	cutNext bool
+	// lostUntil is until when the lease lasts that another process took.
+	lostUntil time.Time
 	// watched has the resources of which the process watches objects.
 	watched map[string]bool
 }
@@ -154,6 +162,11 @@ func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to targ
 		for i := range list.Items {
 			p.show(to.Resource, &list.Items[i])
 		}
+		if len(list.Items) > 0 && p.takeListCut(to.Resource) {
+			response.body = response.body[:len(response.body)/2]
+			response.write(w)
+			panic(http.ErrAbortHandler)
+		}
 	}
 	response.write(w)
 }
@@ -176,9 +189,25 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 	if incoming.URL.Query().Has("dryRun") {
 		r.verb = http.MethodGet
 	}
+	if p.writesWithoutLease(r) {
+		respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
+		return
+	}
 	f := p.record(r)
 	switch {
-	case f == nil || f.executes:
+	case f == nil:
+	case f.replaces:
+		p.recreate(r)
+	case f.executes:
+	case f.hangs:
+		p.holding.Add(1)
+		pause(incoming.Context(), f.wait)
+		p.holding.Add(-1)
+		panic(http.ErrAbortHandler)
+	case f.takesLease:
+		p.lose(p.takeLease())
+		respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
+		return
 	case f.kills:
 		p.crash()
 		panic(http.ErrAbortHandler)
@@ -186,18 +215,45 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 		respond(w, f.code, f.reason, "injected by check")
 		return
 	}
-	if f != nil && !f.kills {
+	if f != nil && !f.kills && !f.replaces {
 		p.lag()
 	}
 	response := p.forward(incoming, bytes.NewReader(body))
 	p.answered(r, response)
-	if f != nil {
+	if f != nil && !f.replaces {
 		if f.kills {
 			p.crash()
 		}
 		panic(http.ErrAbortHandler)
 	}
 	response.write(w)
+}
+
+// lose notes that another process has the lease for so long.
+func (p *proxy) lose(lease time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lostUntil = p.cluster.clock.Now().Add(lease)
+}
+
+// lost returns until when the lease lasts that the process has lost, the zero time if it has lost none.
+func (p *proxy) lost() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lostUntil
+}
+
+// writesWithoutLease reports whether another process has the lease. For the duration of the lease the process may
+// not have learned that.
+func (p *proxy) writesWithoutLease(r *request) bool {
+	until := p.lost()
+	if until.IsZero() || !r.isWrite() || !p.leaseTaken() {
+		return false
+	}
+	if p.cluster.clock.Now().After(until) {
+		p.find("lease", r.class(newAliases(p.namespace, nil).of)+": another process has had the lease for its duration")
+	}
+	return true
 }
 
 // record records the request and returns the fault to inject into it, or nil.
@@ -263,7 +319,7 @@ func (p *proxy) step(class string) bool {
 func (p *proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shown, p.watched = map[string]string{}, map[string]bool{}
+	p.shown, p.watched, p.lostUntil = map[string]string{}, map[string]bool{}, time.Time{}
 }
 
 // arm begins the operation: from here on points are counted and the fault is injected.
@@ -278,7 +334,7 @@ func (p *proxy) disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = false
-	return p.injected && !p.expireNext
+	return p.injected && !p.expireNext && !p.cutNext
 }
 
 // recorded returns a copy of the requests from that index on.

@@ -228,7 +228,7 @@ func (p point) String() string { return p.class + " #" + strconv.Itoa(p.nth) }
 // aliases give objects whose names differ from run to run a name that does not.
 type aliases struct {
 	namespace string
-	// stable are the names that all runs have; nil for all names.
+	// stable are the names that all runs have; nil for all names. RESOURCE/* is false if its names always differ.
 	stable map[string]bool
 	given  map[string]string
 	counts map[string]int
@@ -241,7 +241,7 @@ func newAliases(namespace string, stable map[string]bool) *aliases {
 // of returns the alias of an object.
 func (a *aliases) of(resource, name string) string {
 	name = strings.ReplaceAll(name, a.namespace, "NAMESPACE")
-	if a.stable == nil || a.stable[name] || name == "" {
+	if same, known := a.stable[resource+"/*"]; a.stable == nil || a.stable[name] && (same || !known) || name == "" {
 		return cmp.Or(name, "*")
 	}
 	key := resource + "/" + name

@@ -33,6 +33,8 @@ import (
 	celtypes "github.com/google/cel-go/common/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
@@ -51,6 +53,10 @@ type run struct {
 	mu      sync.Mutex
 	process *process
 	closed  bool
+
+	// longer is for how long the fault delays the end, and mayExit is set if the process cannot keep its lease.
+	longer  time.Duration
+	mayExit bool
 }
 
 // The bounds of waits that only a failing run reaches.
@@ -68,6 +74,8 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 	}
 	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace, c.plain)}
 	r.proxy.jitter, r.proxy.crash = jitter, func() { r.restart(ctx, func() {}) }
+	r.proxy.takeLease, r.proxy.leaseTaken = func() time.Duration { return r.takeLease(ctx) }, func() bool { return r.leaseTaken(ctx) }
+	r.proxy.recreate = func(request *request) { r.recreate(ctx, request) }
 	r.kubeconfig, err = writeKubeconfig(c.dir, r.proxy.server.URL, r.proxy.ca(), namespace)
 	if err == nil {
 		r.output, err = os.Create(r.kubeconfig + ".log")
@@ -166,6 +174,62 @@ func (p *process) kill() {
 	<-p.done
 }
 
+func (r *run) leases() dynamic.ResourceInterface {
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	return r.check.cluster.client.Resource(leases).Namespace(r.namespace)
+}
+
+// thief is the holder of a lease that was taken.
+const thief = "check"
+
+// takeLease makes another process the holder of the leases, and returns how long the longest one lasts.
+func (r *run) takeLease(ctx context.Context) (longest time.Duration) {
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		r.proxy.find("run", err.Error())
+		return 0
+	}
+	for i := range list.Items {
+		seconds, _, _ := unstructured.NestedInt64(list.Items[i].Object, "spec", "leaseDurationSeconds")
+		longest = max(longest, time.Duration(seconds)*time.Second)
+		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, r.check.cluster.clock.Now().UTC().Format(metav1.RFC3339Micro))
+		if _, err := r.leases().Patch(ctx, list.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			r.proxy.find("run", err.Error())
+		}
+	}
+	return longest
+}
+
+// leaseTaken reports whether a lease has that holder still.
+func (r *run) leaseTaken(ctx context.Context) bool {
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	return err == nil && slices.ContainsFunc(list.Items, func(lease unstructured.Unstructured) bool {
+		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		return holder == thief
+	})
+}
+
+// recreate deletes the object that the request is about to delete, and creates it as the controller did.
+func (r *run) recreate(ctx context.Context, of *request) {
+	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
+	for _, sent := range slices.Backward(r.proxy.recorded(0)) {
+		if sent.Resource != of.Resource || sent.made != of.name || sent.body == nil {
+			continue
+		}
+		err := client.Delete(ctx, of.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		if err == nil {
+			err = poll(ctx, stepTimeout, func(ctx context.Context) error {
+				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.body)}, metav1.CreateOptions{})
+				return err
+			})
+		}
+		if err != nil {
+			r.proxy.find("run", "replacing "+of.name+": "+err.Error())
+		}
+		return
+	}
+}
+
 // restart kills the process, if there is one, calls meanwhile, and starts another one.
 func (r *run) restart(ctx context.Context, meanwhile func()) {
 	r.mu.Lock()
@@ -176,9 +240,9 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	if former := r.process; former != nil {
 		r.process = nil
 		former.kill()
-		if client, _, err := r.check.cluster.at(r.namespace, "coordination.k8s.io/v1", "Lease"); err == nil && !r.check.suite.KeepLease {
+		if !r.check.suite.KeepLease {
 			// The next process would wait for the killed one. Without leases it does not.
-			_ = client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			_ = r.leases().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		}
 	}
 	r.proxy.forget()
@@ -209,7 +273,9 @@ func (r *run) supervise(ctx context.Context, p *process) {
 	byItself := r.process == p && !r.closed
 	r.mu.Unlock()
 	if byItself {
-		r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String()+"; its output:\n"+r.lastOutput())
+		if r.proxy.lost().IsZero() && !r.mayExit {
+			r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String()+"; its output:\n"+r.lastOutput())
+		}
 		pause(ctx, time.Second)
 		r.restart(ctx, func() {})
 	}
@@ -226,6 +292,9 @@ func (r *run) close(ctx context.Context) {
 	r.proxy.close()
 	r.output.Close()
 	r.check.cluster.forget(r.namespace)
+	if r.check.keep {
+		return
+	}
 	// A namespace that is left costs nothing but room.
 	_ = r.check.cluster.client.Resource(namespaces).Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 }

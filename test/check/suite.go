@@ -285,7 +285,7 @@ func readObjects(file string) ([]*unstructured.Unstructured, error) {
 // poll waits until check returns nil, and returns its last error if it never does.
 func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
@@ -311,9 +311,6 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	if err = r.take(ctx, c.created()); err == nil {
 		err = r.rest(ctx, nil)
 	}
-	if err != nil {
-		return nil, err
-	}
 	requests := r.proxy.recorded(0)
 	r.proxy.mu.Lock()
 	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
@@ -321,10 +318,15 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	for i := range requests {
 		track(c.tracked, &requests[i])
 	}
-	if len(c.tracked) == 0 {
+	if len(c.tracked) == 0 && ctx.Err() == nil {
 		message := fmt.Sprintf("the controller wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
 		return nil, &finding{Judge: "idle", Message: message}
 	}
+	if err != nil {
+		return nil, err
+	}
+	leases, err := r.leases().List(ctx, metav1.ListOptions{})
+	c.leases = err == nil && len(leases.Items) > 0
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
 	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
 	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
