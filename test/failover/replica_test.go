@@ -25,7 +25,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -163,8 +162,6 @@ type flowCounter struct {
 	mu sync.Mutex
 	// flows counts responses by the UID of the flow schema in their header, "" for none.
 	flows map[types.UID]int
-	// throttled are the requests that got 429.
-	throttled []string
 }
 
 func (c *flowCounter) wrap(next http.RoundTripper) http.RoundTripper {
@@ -189,15 +186,5 @@ func (c *flowRoundTripper) RoundTrip(request *http.Request) (*http.Response, err
 		c.flows = map[types.UID]int{}
 	}
 	c.flows[types.UID(response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID))]++
-	if response.StatusCode == http.StatusTooManyRequests {
-		c.throttled = append(c.throttled, request.Method+" "+request.URL.Path)
-	}
 	return response, nil
-}
-
-// throttledRequests returns a copy.
-func (c *flowCounter) throttledRequests() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.throttled)
 }
