@@ -21,12 +21,14 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -237,4 +239,80 @@ func (c *cluster) forget(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.histories, namespace)
+}
+
+// state has the scalars of objects by "resource name pointer".
+type state map[string]string
+
+// stateOf returns the state after the versions: of the resources in tracked, and of their status where
+// tracked has resource/status, because another controller may write it.
+func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
+	words, last := []string{names.namespace, "NAMESPACE"}, latest(versions)
+	for i := range versions {
+		// In order, because an alias may be a number: of the objects that still exist.
+		if v := &versions[i]; !last[v.object.GetUID()].deleted {
+			words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
+		}
+	}
+	replace := strings.NewReplacer(words...)
+	s := state{}
+	for _, v := range last {
+		if v.deleted || !tracked[v.resource] {
+			continue
+		}
+		object := v.object.DeepCopy().Object
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
+			unstructured.RemoveNestedField(object, "metadata", field)
+		}
+		// How often another controller acted is no part of the end.
+		annotations := v.object.GetAnnotations()
+		delete(annotations, touched)
+		delete(annotations, "deployment.kubernetes.io/revision")
+		if len(annotations) == 0 {
+			annotations = nil
+		}
+		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
+		if v.resource != c.owners.Resource {
+			unstructured.RemoveNestedField(object, "metadata", "generation")
+			unstructured.RemoveNestedField(object, "status", "observedGeneration")
+		}
+		if !tracked[v.resource+"/status"] {
+			delete(object, "status")
+		}
+		prefix := v.resource + " " + names.of(v.resource, v.object.GetName()) + " "
+		for path, value := range flatten(object) {
+			word := replace.Replace(fmt.Sprint(value))
+			if _, err := time.Parse(time.RFC3339, word); err == nil {
+				word = "<time>"
+			}
+			s[prefix+path] = word
+		}
+	}
+	return s
+}
+
+// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
+// lacks is one line.
+func differences(want, got state, ignored func(string) bool) []string {
+	var lines []string
+	keys := maps.Clone(want)
+	maps.Copy(keys, got)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		a, inWant := want[key]
+		b, inGot := got[key]
+		object := key[:strings.LastIndex(key, " ")+1]
+		_, wanted := want[object+"/kind"]
+		_, exists := got[object+"/kind"]
+		switch {
+		case ignored(key) || inWant == inGot && a == b:
+		case wanted != exists && !strings.HasSuffix(key, " /kind"):
+		case wanted != exists && exists:
+			lines = append(lines, "+ "+key+": "+b)
+		case wanted != exists:
+			lines = append(lines, "- "+key+": "+a)
+		default:
+			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
+		}
+	}
+	return lines
 }

@@ -60,7 +60,7 @@ type options struct {
 	command   []string
 	dir, only string
 	// keep leaves the namespaces behind.
-	part, plain, keep bool
+	part, keep bool
 	// slots bounds the runs at the same time.
 	slots chan struct{}
 }
@@ -76,7 +76,6 @@ func check(ctx context.Context) (bool, error) {
 	kubeconfig := flag.String("kubeconfig", "", "the kubeconfig `file` of the cluster, by default that of kubectl")
 	flag.StringVar(&o.only, "only", "", "run only the scenarios or runs whose `name` begins so")
 	flag.BoolVar(&o.part, "part", false, "inject each fault once into each class of request, and once into each watch")
-	flag.BoolVar(&o.plain, "plain", false, "serve the controller without TLS and HTTP/2")
 	flag.BoolVar(&o.keep, "keep", false, "do not delete the namespaces of the runs, for a cluster that is deleted itself")
 	parallel := flag.Int("parallel", 8*runtime.GOMAXPROCS(0), "how many `runs` at the same time")
 	junit := flag.String("junit", "", "write a report for machines to this `file`, in the format of JUnit")
@@ -189,7 +188,7 @@ func (c *checker) add(id string, f finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.Run, f.Command = id, c.repeat(id)
-	c.report.Findings = append(c.report.Findings, f)
+	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
 	fmt.Print(f.text())
 }
 

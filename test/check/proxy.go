@@ -88,26 +88,19 @@ type recordedPoint struct {
 	request *request
 }
 
-func newProxy(c *cluster, namespace string, plain bool) *proxy {
+func newProxy(c *cluster, namespace string) *proxy {
 	p := &proxy{cluster: c, namespace: namespace, counts: map[string]int{}, aliases: newAliases(namespace, nil)}
 	p.forget()
 	p.server = httptest.NewUnstartedServer(p)
 	// It would report each connection of a killed client.
 	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if plain {
-		p.server.Start()
-		return p
-	}
 	p.server.EnableHTTP2 = true
 	p.server.StartTLS()
 	return p
 }
 
-// ca returns the certificate of the proxy, nil without TLS.
+// ca returns the certificate of the proxy.
 func (p *proxy) ca() []byte {
-	if p.server.Certificate() == nil {
-		return nil
-	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }
 

@@ -17,10 +17,9 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
-	"encoding/xml"
+	"bytes"
 	"fmt"
-	"maps"
+	"html"
 	"os"
 	"slices"
 	"strings"
@@ -113,42 +112,26 @@ func writeReport(file string, reports []*report, encode func(any) ([]byte, error
 
 // asJUnit encodes reports, with a test case for each scenario and each run with a fault.
 func asJUnit(of any) ([]byte, error) {
-	type failure struct {
-		Judge string `xml:"type,attr"`
-		Text  string `xml:",chardata"`
-	}
-	type testCase struct {
-		Name     string    `xml:"name,attr"`
-		Failures []failure `xml:"failure"`
-		Skipped  *struct{} `xml:"skipped"`
-	}
-	type testSuite struct {
-		Name  string     `xml:"name,attr"`
-		Cases []testCase `xml:"testcase"`
-	}
-	suites := struct {
-		XMLName xml.Name    `xml:"testsuites"`
-		Suites  []testSuite `xml:"testsuite"`
-	}{}
+	var out bytes.Buffer
 	reports, _ := of.([]*report)
+	fmt.Fprintln(&out, "<testsuites>")
 	for _, r := range reports {
-		cases := map[string]*testCase{}
-		for _, name := range r.Names {
-			cases[name] = &testCase{Name: name}
+		fmt.Fprintf(&out, "<testsuite name=\"%s\">\n", html.EscapeString(r.Suite))
+		slices.Sort(r.Names)
+		for _, name := range slices.Compact(r.Names) {
+			fmt.Fprintf(&out, "<testcase name=\"%s\">", html.EscapeString(name))
+			for i := range r.Findings {
+				if f := &r.Findings[i]; f.Run == name {
+					fmt.Fprintf(&out, "<failure type=\"%s\">%s</failure>", f.Judge, html.EscapeString(f.text()))
+				}
+			}
+			if slices.Contains(r.Unreached, name) {
+				fmt.Fprint(&out, "<skipped/>")
+			}
+			fmt.Fprintln(&out, "</testcase>")
 		}
-		for i := range r.Findings {
-			f := &r.Findings[i]
-			cases[f.Run] = cmp.Or(cases[f.Run], &testCase{Name: f.Run})
-			cases[f.Run].Failures = append(cases[f.Run].Failures, failure{f.Judge, f.text()})
-		}
-		for _, name := range r.Unreached {
-			cases[name].Skipped = &struct{}{}
-		}
-		suite := testSuite{Name: r.Suite}
-		for _, name := range slices.Sorted(maps.Keys(cases)) {
-			suite.Cases = append(suite.Cases, *cases[name])
-		}
-		suites.Suites = append(suites.Suites, suite)
+		fmt.Fprintln(&out, "</testsuite>")
 	}
-	return xml.MarshalIndent(suites, "", " ")
+	fmt.Fprintln(&out, "</testsuites>")
+	return out.Bytes(), nil
 }

@@ -18,6 +18,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,7 +32,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -308,4 +311,68 @@ func describe(points []recordedPoint) []string {
 		}
 	}
 	return lines
+}
+
+// decode returns the scalars of a patch.
+func decode(patch []byte) map[string]any {
+	var value any
+	if json.Unmarshal(patch, &value) != nil {
+		return nil
+	}
+	return flatten(value)
+}
+
+// scalars returns the paths of the scalars that begin so, sorted.
+func scalars(object map[string]any, prefixes ...string) []string {
+	var paths []string
+	for path, value := range flatten(object) {
+		switch value.(type) {
+		case map[string]any, []any, nil:
+			continue
+		}
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// change returns a JSON patch that gives the scalar at the path another value, and the object with it, if the
+// API server accepts one in a dry run.
+func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string) (json.RawMessage, *unstructured.Unstructured, error) {
+	var candidates []any
+	switch v := flatten(object)[path].(type) {
+	case bool:
+		candidates = []any{!v}
+	case int64:
+		candidates = []any{v + 1, v - 1, v * 2}
+	case float64:
+		candidates = []any{v + 1, v - 1}
+	case string:
+		candidates = []any{v + "2", "other", "1" + v, ""}
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			candidates = []any{strconv.FormatInt(n+1, 10)}
+		}
+	default:
+		return nil, nil, fmt.Errorf("the object has no scalar there")
+	}
+	var last error
+	for _, value := range candidates {
+		patch := mustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
+		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			last = err
+			continue
+		}
+		if fmt.Sprint(flatten(got.Object)[path]) != fmt.Sprint(value) {
+			last = fmt.Errorf("the API server does not keep the change")
+			continue
+		}
+		changed := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": got.GetAPIVersion(), "kind": got.GetKind(), "metadata": map[string]any{"name": name}, "spec": got.Object["spec"],
+		}}
+		return patch, changed, nil
+	}
+	return nil, nil, last
 }

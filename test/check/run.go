@@ -72,7 +72,7 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace, c.plain)}
+	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace)}
 	r.proxy.jitter, r.proxy.crash = jitter, func() { r.restart(ctx, func() {}) }
 	r.proxy.takeLease, r.proxy.leaseTaken = func() time.Duration { return r.takeLease(ctx) }, func() bool { return r.leaseTaken(ctx) }
 	r.proxy.recreate = func(request *request) { r.recreate(ctx, request) }
@@ -240,10 +240,8 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	if former := r.process; former != nil {
 		r.process = nil
 		former.kill()
-		if !r.check.suite.KeepLease {
-			// The next process would wait for the killed one. Without leases it does not.
-			_ = r.leases().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		}
+		// The next process would wait for the killed one. Without leases it does not.
+		_ = r.leases().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	}
 	r.proxy.forget()
 	meanwhile()

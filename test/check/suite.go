@@ -28,7 +28,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +35,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
@@ -64,8 +62,6 @@ type suite struct {
 	Keeps []string `json:"keeps,omitempty"`
 	// AllowNoops is set if a sync may repeat a write that changes nothing, such as a server-side apply.
 	AllowNoops bool `json:"allowNoops,omitempty"`
-	// KeepLease is set if a new process must wait until the lease of the killed one expires.
-	KeepLease bool `json:"keepLease,omitempty"`
 	// Define has expressions that the rules and the scenarios use.
 	Define []definition `json:"define,omitempty"`
 	Rules  []rule       `json:"rules,omitempty"`
@@ -459,68 +455,4 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 		}
 		c.bystanders = append(c.bystanders, o)
 	}
-}
-
-// decode returns the scalars of a patch.
-func decode(patch []byte) map[string]any {
-	var value any
-	if json.Unmarshal(patch, &value) != nil {
-		return nil
-	}
-	return flatten(value)
-}
-
-// scalars returns the paths of the scalars that begin so, sorted.
-func scalars(object map[string]any, prefixes ...string) []string {
-	var paths []string
-	for path, value := range flatten(object) {
-		switch value.(type) {
-		case map[string]any, []any, nil:
-			continue
-		}
-		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	return paths
-}
-
-// change returns a JSON patch that gives the scalar at the path another value, and the object with it, if the
-// API server accepts one in a dry run.
-func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string) (json.RawMessage, *unstructured.Unstructured, error) {
-	var candidates []any
-	switch v := flatten(object)[path].(type) {
-	case bool:
-		candidates = []any{!v}
-	case int64:
-		candidates = []any{v + 1, v - 1, v * 2}
-	case float64:
-		candidates = []any{v + 1, v - 1}
-	case string:
-		candidates = []any{v + "2", "other", "1" + v, ""}
-		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-			candidates = []any{strconv.FormatInt(n+1, 10)}
-		}
-	default:
-		return nil, nil, fmt.Errorf("the object has no scalar there")
-	}
-	var last error
-	for _, value := range candidates {
-		patch := mustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
-		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil {
-			last = err
-			continue
-		}
-		if fmt.Sprint(flatten(got.Object)[path]) != fmt.Sprint(value) {
-			last = fmt.Errorf("the API server does not keep the change")
-			continue
-		}
-		changed := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": got.GetAPIVersion(), "kind": got.GetKind(), "metadata": map[string]any{"name": name}, "spec": got.Object["spec"],
-		}}
-		return patch, changed, nil
-	}
-	return nil, nil, last
 }
