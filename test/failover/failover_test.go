@@ -83,7 +83,7 @@ var leaderChanges = []*leaderChange{
 	}},
 }
 
-// partialLeaderChanges are for FAULTS=part.
+// partialLeaderChanges are for FAILOVER=part.
 var partialLeaderChanges = []*leaderChange{
 	{name: "the leader is replaced by another build, terminated, killed, frozen, and not answered", users: 8, foosEach: 5, fromPrevious: true, disrupt: func(e *failoverEnv) {
 		e.replaceReplica(e.currentBuild, e.awaitLeader(), rollingUpdate)
@@ -99,7 +99,7 @@ var partialLeaderChanges = []*leaderChange{
 // its own: hack/e2e.sh failover
 func TestFailover(t *testing.T) {
 	all := leaderChanges
-	if os.Getenv("FAULTS") == "part" {
+	if os.Getenv("FAILOVER") == "part" {
 		all = partialLeaderChanges
 	}
 	cluster, handovers := setUp(t), map[string][]*handover{}
