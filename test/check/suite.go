@@ -380,7 +380,7 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 	to, client := selectorOf(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
 	var scenarios []*scenario
 	for _, path := range scalars(c.suite.example.Object, "/spec/") {
-		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.Steps[0].Merge != nil && decode(s.Steps[0].Merge)[path] != nil }) {
+		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.EndsAs != nil && decode(s.Steps[0].Merge)[path] != nil }) {
 			continue
 		}
 		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
