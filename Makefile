@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare, check and faults
+test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare, check and failover
 	@hack/test.sh
 
 .PHONY: verify
@@ -78,18 +78,12 @@ e2e-versions: ## Run the walkthroughs and the contract's end-to-end tests on oth
 	@hack/e2e.sh versions
 # +drop:end
 
-.PHONY: faults
-faults: ## Run every scenario with every fault of requests and watches, all leader changes and all outages (FAULTS=part: a part, without outages)
-	@hack/e2e.sh faults
-	@hack/e2e.sh failover
-	@[[ "$${FAULTS:-all}" == part ]] || hack/e2e.sh outages
-
 .PHONY: outages
-outages: ## Run only the outages: kill the API server, etcd and the whole control plane under load (Linux)
+outages: ## Kill the API server, etcd and the whole control plane under load (Linux)
 	@hack/e2e.sh outages
 
 .PHONY: failover
-failover: ## Run only the leader changes: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
+failover: ## Change the leader under load: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/e2e.sh failover
 
 # +drop:hostile

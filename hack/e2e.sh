@@ -19,13 +19,12 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, check, faults,
-# failover, outages.
+# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, check, failover,
+# outages.
 #
 #   COMPARE_REQUESTS  how many requests compare sends, default 100000
 #   CHECK=part        each fault once in each class of request and in each watch, as `check -part`
-#   FAULTS=part       for Foos a tenth of the requests and a twentieth of the watches, for the other kinds half as
-#                     many, always the same ones; of the leader changes one of each kind
+#   FAILOVER=part     one change of the leader of each kind
 #   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
 #   VERSIONS          for the suite versions, such as "1.35 1.36", default all in hack/cluster/versions # +drop:versions
 
@@ -33,7 +32,7 @@ set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image compare check faults failover outages"
+SUITES="e2e image compare check failover outages"
 SUITES+=" versions" # +drop:versions
 BUILT=""
 IMAGE=""
@@ -177,25 +176,17 @@ check() {
   interruptible check_all "$@"
 }
 
-# faults_test TIMEOUT ARGS... also prints the report of the tests.
-faults_test() {
+# failover_test TIMEOUT ARGS... also prints the report of the test.
+failover_test() {
   local status=0
-  go_test -tags faults -timeout "$1" ./test/faults "${@:2}" || status=$?
+  go_test -tags faults -timeout "$1" ./test/failover "${@:2}" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
   return "${status}"
 }
 
-faults() {
-  local parallel=$((8 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))
-  interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  start_busy_cluster
-  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Restore|Failover)$'
-  faults_test 90m -parallel "${parallel}" "$@"
-}
-
 failover() {
   local former=HEAD^
-  if [[ "${FAULTS}" == part && ! -r /proc/self/cmdline ]]; then
+  if [[ "${FAILOVER}" == part && ! -r /proc/self/cmdline ]]; then
     say "Skipping the leader changes, which need Linux."
     return
   fi
@@ -208,7 +199,7 @@ failover() {
   # The test reads the history of all objects from etcd afterwards, so the API server must
   # not compact it. (kwokctl 0.8 requires the first argument of each component before any
   # second one.) It tells the writers apart in the audit log.
-  start_cluster 20 "--disable-qps-limits=false $(audit_policy faults)
+  start_cluster 20 "--disable-qps-limits=false $(audit_policy failover)
     --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
     --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
     --extra-args kube-scheduler=kube-api-burst=10000"
@@ -216,7 +207,7 @@ failover() {
   own_kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
   own_kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
   [[ $# -gt 0 ]] || set -- -run '^TestFailover$'
-  faults_test 30m "$@"
+  failover_test 30m "$@"
 }
 
 outages() {
@@ -228,7 +219,7 @@ outages() {
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml
   [[ $# -gt 0 ]] || set -- -run '^TestOutages$'
-  faults_test 60m "$@"
+  failover_test 60m "$@"
 }
 
 # +drop:versions
@@ -254,6 +245,6 @@ if [[ "${1:-}" =~ ^[a-z0-9]+$ ]]; then
   shift
 fi
 [[ " ${SUITES} " == *" ${SUITE} "* ]] || die "there is no suite ${SUITE}: there are ${SUITES}"
-export FAULTS="${FAULTS:-all}" CHECK="${CHECK:-all}"
+export FAILOVER="${FAILOVER:-all}" CHECK="${CHECK:-all}"
 make_work "${SUITE}"
 "${SUITE}" "$@"

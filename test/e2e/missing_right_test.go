@@ -125,7 +125,7 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 	e.Helper()
 	busy := keepKindBusy()
 	for _, k := range shared.data {
-		if service := k.StartService(e.T.Context()); service != nil {
+		if service := k.StartService(e.Context()); service != nil {
 			flags += " " + strings.Join(k.Flags(service), " ")
 			// No controller may have the rights to remove the finalizers.
 			shOnCleanup(e.T, fmt.Sprintf(`kubectl get %[1]s --namespace=%[2]s -o name | xargs -r -n 1 kubectl patch --namespace=%[2]s --type=merge -p '{"metadata":{"finalizers":null}}'`,

@@ -19,8 +19,7 @@ limitations under the License.
 // of the process. It generates sequences of operations on a few Foos and Deployments in
 // one namespace, prints them as a script, and checks the invariants of docs/contract.md
 // at each write and in the final state. It shares no code with the controller: a shared
-// mistake would stay unnoticed. The tests of test/faults run the same sequences on a real
-// API server.
+// mistake would stay unnoticed. test/compare compares its API server with a real one.
 package sim
 
 import (

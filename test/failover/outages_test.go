@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"context"
@@ -24,10 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +33,108 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/test/sim"
 )
+
+// outage is a way in which the control plane fails while users change Foos.
+type outage struct {
+	name string
+	// Each of the users has foosEach Foos.
+	users, foosEach int
+	disrupt         func(*env)
+}
+
+const (
+	// killsPerOutage is how often an outage kills its component.
+	killsPerOutage = 4
+	// operationsBetween is how many operations users do between two disruptions.
+	operationsBetween = 40
+	// downtime is how long the whole control plane is down.
+	downtime = time.Minute
+)
+
+var outages = []*outage{
+	{name: "the API server is killed and restarted", users: 8, foosEach: 25, disrupt: func(e *env) {
+		for range killsPerOutage {
+			e.awaitOperations()
+			e.killComponents(apiServerName)
+			e.startComponents(apiServerName)
+		}
+		e.awaitOperations()
+	}},
+	{name: "etcd is killed and restarted", users: 8, foosEach: 25, disrupt: func(e *env) {
+		for range killsPerOutage {
+			e.awaitOperations()
+			e.killComponents(etcdName)
+			e.startComponents(etcdName)
+		}
+		e.awaitOperations()
+	}},
+	{name: "the whole control plane is down for a minute", users: 8, foosEach: 10, disrupt: func(e *env) {
+		e.awaitOperations()
+		var all []string
+		for _, c := range e.control.components {
+			all = append(all, c.name)
+		}
+		e.killComponents(all...)
+		pause(e.t.Context(), downtime)
+		e.startComponents(all...)
+		e.awaitOperations()
+	}},
+	{name: "etcd is compacted and the controller's watches expire", users: 8, foosEach: 10, disrupt: func(e *env) {
+		e.awaitOperations()
+		proxy := e.replicas[0].proxy
+		open := proxy.watchBarrier.close()
+		defer open()
+		e.awaitOperations()
+		e.compactEtcd()
+		// A new API server has no events from before its start. The watches are blocked
+		// until it serves them: any other error would make the controller list again.
+		e.restartComponent(apiServerName)
+		e.kills[apiServerName]++
+		e.awaitAPIServer()
+		open()
+		e.poll("both watches got 410 Gone", func(context.Context) error {
+			if proxy.expiredCount(foos) == 0 || proxy.expiredCount(deployments) == 0 {
+				return fmt.Errorf("watches that got it: %d of Foos, %d of Deployments", proxy.expiredCount(foos), proxy.expiredCount(deployments))
+			}
+			return nil
+		})
+		e.awaitOperations()
+	}},
+}
+
+// TestOutages kills parts of the control plane while users change Foos, and checks what
+// the controller wrote and the final state. It needs a cluster of its own:
+// hack/e2e.sh outages
+func TestOutages(t *testing.T) {
+	c := setUp(t)
+	c.report = []string{"Foos\toperations\tversions\trequests\tlost\t410\tlate writes\tviolations\tseconds\t  outage"}
+	for _, o := range outages {
+		t.Run(o.name, func(t *testing.T) {
+			began := time.Now()
+			e := newEnv(t, c)
+			defer func() { e.reportOutage(o, time.Since(began)) }()
+			e.startController()
+			e.run(o.users, o.foosEach, o.disrupt)
+			e.checkInvariants()
+		})
+	}
+}
+
+// reportOutage adds a line to the report.
+func (e *env) reportOutage(o *outage, took time.Duration) {
+	lost, proxy := 0, e.replicas[0].proxy
+	for _, request := range proxy.recorded() {
+		if request.lost {
+			lost++
+		}
+	}
+	e.report = append(e.report, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %v)",
+		o.users*o.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), len(proxy.recorded()), lost,
+		proxy.expiredCount(foos)+proxy.expiredCount(deployments), e.lateWrites, len(e.violations), took.Seconds(), o.name, e.kills))
+}
 
 const (
 	// settleTimeout bounds how long the cluster may take to converge.
@@ -49,10 +147,10 @@ const (
 // env is the environment of one outage or of one series of leader changes: a namespace,
 // its users and the controllers that work on it.
 type env struct {
-	t            *testing.T
-	controlPlane *controlPlane
-	etcd         *etcdClient
-	namespace    string
+	*testCluster
+
+	t         *testing.T
+	namespace string
 	// replicas are all controllers in the order of their start, including those that
 	// ended.
 	replicas    []*replica
@@ -77,43 +175,16 @@ type replica struct {
 	stopping bool
 }
 
-// setUp connects to the cluster and restarts components of the control plane that exit by
-// themselves, until stop.
-func setUp(t *testing.T) (control *controlPlane, etcd *etcdClient, stop func()) {
-	t.Helper()
-	var err error
-	if cluster, err = newTestCluster(); err != nil {
-		t.Fatal(err)
-	}
-	if control, err = newControlPlane(filepath.Join(cluster.work, "cluster")); err != nil {
-		t.Fatal(err)
-	}
-	etcd = &etcdClient{url: control.find(etcdName).flag("listen-client-urls")}
-	if _, err := url.Parse(etcd.url); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var supervision sync.WaitGroup
-	supervision.Go(func() { control.supervise(ctx) })
-	return control, etcd, func() {
-		cancel()
-		supervision.Wait()
-	}
-}
-
 // endMarkerNamespace is a namespace without a controller. Objects that the test creates
 // there mark the end of the history in etcd.
 const endMarkerNamespace = "end-of-history"
 
-func newEnv(t *testing.T, control *controlPlane, etcd *etcdClient) *env {
+func newEnv(t *testing.T, c *testCluster) *env {
 	t.Helper()
-	e := &env{
-		t: t, controlPlane: control, etcd: etcd, namespace: cluster.uniqueName("outage"), userClients: cluster.clientSet,
-		kills: map[string]int{}, history: &history{changed: make(chan struct{}), concurrentUsers: true},
-	}
+	e := &env{testCluster: c, t: t, namespace: c.uniqueName("outage"), userClients: c.clientSet, kills: map[string]int{}, history: &history{}}
 	for _, name := range []string{e.namespace, endMarkerNamespace} {
 		e.poll("namespace "+name+" exists", func(ctx context.Context) error {
-			_, err := cluster.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := e.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil
 			}
@@ -121,7 +192,7 @@ func newEnv(t *testing.T, control *controlPlane, etcd *etcdClient) *env {
 		})
 	}
 	e.poll("etcd returns its revision", func(ctx context.Context) (err error) {
-		e.recordedRevision, err = etcd.revision(ctx)
+		e.recordedRevision, err = e.etcd.revision(ctx)
 		return err
 	})
 	return e
@@ -131,7 +202,7 @@ func newEnv(t *testing.T, control *controlPlane, etcd *etcdClient) *env {
 // administrator.
 func (e *env) startController() {
 	e.t.Helper()
-	e.startReplica(cluster.controllerBinary(), cluster.transport, nil, func(proxy *recordingProxy) []string {
+	e.startReplica(e.controllerBinary(), e.transport, nil, func(proxy *recordingProxy) []string {
 		return []string{"--master=http://" + proxy.address, "--namespace=" + e.namespace, "-v=2"}
 	})
 }
@@ -139,10 +210,10 @@ func (e *env) startController() {
 // startReplica starts a controller behind a recording proxy.
 func (e *env) startReplica(program string, transport http.RoundTripper, serverTLS *tls.Config, arguments func(*recordingProxy) []string) *replica {
 	e.t.Helper()
-	proxy := newRecordingProxy(e.t, e.namespace, transport, serverTLS)
+	proxy := newRecordingProxy(e.namespace, e.server, transport, serverTLS)
 	e.must(proxy.listen())
 	e.t.Cleanup(proxy.close)
-	process, err := startProcess(program, nil, arguments(proxy)...)
+	process, err := e.startProcess(program, arguments(proxy)...)
 	e.must(err)
 	e.t.Cleanup(process.kill)
 	r := &replica{process: process, proxy: proxy}
@@ -188,8 +259,9 @@ func (e *env) run(users, foosEach int, disrupt func(*env)) {
 // checkInvariants fails the test for each violation.
 func (e *env) checkInvariants() {
 	e.t.Helper()
-	e.violations = append(e.violations, e.history.fooViolations(e.requestRecords()...)...)
+	e.violations = append(e.violations, e.history.checkFoos(e.requestRecords()...)...)
 	for _, r := range e.replicas {
+		e.violations = append(e.violations, r.proxy.unread...)
 		if r.output.panicked() {
 			e.violations.add("rule 18: the controller panicked")
 		}
@@ -265,7 +337,7 @@ func (e *env) awaitOperations() {
 func (e *env) killComponents(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
-		e.must(e.controlPlane.find(name).kill(e.t.Context()))
+		e.must(e.control.find(name).kill(e.t.Context()))
 		e.kills[name]++
 		if name == apiServerName {
 			e.replicas[0].proxy.close()
@@ -277,8 +349,8 @@ func (e *env) killComponents(names ...string) {
 // controller sees failing requests but no closed port.
 func (e *env) restartComponent(name string) {
 	e.t.Helper()
-	e.must(e.controlPlane.find(name).kill(e.t.Context()))
-	e.must(e.controlPlane.find(name).start())
+	e.must(e.control.find(name).kill(e.t.Context()))
+	e.must(e.control.find(name).start())
 }
 
 // startComponents starts components. It returns once etcd answers and the API server
@@ -286,7 +358,7 @@ func (e *env) restartComponent(name string) {
 func (e *env) startComponents(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
-		e.must(e.controlPlane.find(name).start())
+		e.must(e.control.find(name).start())
 		switch name {
 		case etcdName:
 			e.poll("etcd answers", func(ctx context.Context) error {
@@ -294,7 +366,7 @@ func (e *env) startComponents(names ...string) {
 				return err
 			})
 		case apiServerName:
-			e.must(awaitListening(e.t.Context(), cluster.server.Host))
+			e.must(awaitListening(e.t.Context(), e.server.Host))
 			e.must(e.replicas[0].proxy.listen())
 		}
 	}
@@ -304,10 +376,10 @@ func (e *env) startComponents(names ...string) {
 func (e *env) awaitAPIServer() {
 	e.t.Helper()
 	e.poll("the API server is ready", func(ctx context.Context) error {
-		if _, err := cluster.kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		if _, err := e.kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 			return err
 		}
-		_, err := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+		_, err := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
@@ -315,15 +387,15 @@ func (e *env) awaitAPIServer() {
 // recordHistory reads the versions since the last call from etcd.
 func (e *env) recordHistory() {
 	e.t.Helper()
-	marker := cluster.uniqueName("end")
+	marker := e.uniqueName("end")
 	e.poll("the markers at the end of the history exist", func(ctx context.Context) error {
-		_, err := cluster.foos.SamplecontrollerV1alpha1().Foos(endMarkerNamespace).Create(ctx, markerFoo(marker), metav1.CreateOptions{})
+		_, err := e.foos.SamplecontrollerV1alpha1().Foos(endMarkerNamespace).Create(ctx, markerFoo(marker), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		deployment := foreignDeployment(marker)
+		deployment := sim.ForeignDeployment(marker)
 		deployment.Spec.Replicas = ptr.To[int32](0)
-		_, err = cluster.kube.AppsV1().Deployments(endMarkerNamespace).Create(ctx, deployment, metav1.CreateOptions{})
+		_, err = e.kube.AppsV1().Deployments(endMarkerNamespace).Create(ctx, deployment, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}

@@ -16,19 +16,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
-	"bufio"
 	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +34,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
@@ -78,7 +76,7 @@ func readBuild(program, manifest string) (*build, error) {
 		}
 		b.arguments = append(b.arguments, argument)
 	}
-	// A Pod reads its namespace from a file. -v=2 logs startedLine.
+	// A Pod reads its namespace from a file. -v=2 logs when workers start.
 	b.arguments = append(b.arguments, "--leader-elect-resource-namespace="+systemNamespace, "-v=2")
 	return b, nil
 }
@@ -89,22 +87,13 @@ func readDeployment(manifest string) (*appsv1.Deployment, error) {
 		return nil, err
 	}
 	defer file.Close()
-	documents := yaml.NewYAMLReader(bufio.NewReader(file))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the manifest has no Deployment")
+	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		object, deployment := &unstructured.Unstructured{}, &appsv1.Deployment{}
+		if err := documents.Decode(object); err != nil {
+			return nil, fmt.Errorf("no Deployment: %w", err)
 		}
-		if err != nil {
-			return nil, err
-		}
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal(document, &kind); err != nil {
-			return nil, err
-		}
-		if kind.Kind == "Deployment" {
-			deployment := &appsv1.Deployment{}
-			return deployment, yaml.Unmarshal(document, deployment)
+		if object.GetKind() == "Deployment" {
+			return deployment, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment)
 		}
 	}
 }
@@ -129,8 +118,8 @@ type podIdentity struct {
 	transport http.RoundTripper
 }
 
-func newPodIdentity(t *testing.T, flows *flowCounter) (*podIdentity, error) {
-	token, err := cluster.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{
+func (c *testCluster) newPodIdentity(t *testing.T, flows *flowCounter) (*podIdentity, error) {
+	token, err := c.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -149,7 +138,7 @@ func newPodIdentity(t *testing.T, flows *flowCounter) (*podIdentity, error) {
 		return nil, fmt.Errorf("reading the generated certificate: %w", err)
 	}
 	i.certificate, i.tls = certificatePEM, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(cluster.config))
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(c.config))
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +162,6 @@ type flowCounter struct {
 	mu sync.Mutex
 	// flows counts responses by the UID of the flow schema in their header, "" for none.
 	flows map[types.UID]int
-	// throttled are the requests that got 429.
-	throttled []string
 }
 
 func (c *flowCounter) wrap(next http.RoundTripper) http.RoundTripper {
@@ -199,15 +186,5 @@ func (c *flowRoundTripper) RoundTrip(request *http.Request) (*http.Response, err
 		c.flows = map[types.UID]int{}
 	}
 	c.flows[types.UID(response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID))]++
-	if response.StatusCode == http.StatusTooManyRequests {
-		c.throttled = append(c.throttled, request.Method+" "+request.URL.Path)
-	}
 	return response, nil
-}
-
-// throttledRequests returns a copy.
-func (c *flowCounter) throttledRequests() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.throttled)
 }

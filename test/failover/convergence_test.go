@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"context"
@@ -31,23 +31,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/sim"
 )
 
 // What an env must look like once users have finished and components run again.
 
+// markerPrefix begins the names of markers.
+const markerPrefix = "marker-"
+
+func isMarker(name string) bool { return strings.HasPrefix(name, markerPrefix) }
+
+// quietRounds bounds how often checkNoMoreWrites tries.
+const quietRounds = 20
+
 // checkConverged returns nil if the namespace has the Foos and Deployments that the users
 // want, all ready, and no others.
 func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo) error {
-	fooList, err := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+	fooList, err := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	deploymentList, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+	deploymentList, err := e.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -55,7 +63,7 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 	var found violations
 	for i := range deploymentList.Items {
 		deployment := &deploymentList.Items[i]
-		if ref := fooControllerOf(deployment); ref != nil {
+		if ref := sim.Owner(deployment); ref != nil {
 			owned[ref.UID] = append(owned[ref.UID], deployment)
 		} else {
 			found.add("no Foo controls Deployment %s", deployment.Name)
@@ -74,7 +82,7 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 			continue
 		}
 		missing--
-		if controlled := owned[foo.UID]; !isFooReady(foo) || namesFormer(foo) || len(controlled) != 1 || controlled[0].Name != want.deployment || !fooConforms(controlled[0], foo) || !rolledOut(controlled[0]) {
+		if controlled := owned[foo.UID]; !isFooReady(foo) || namesFormer(foo) || len(controlled) != 1 || controlled[0].Name != want.deployment || !sim.Conforms(controlled[0], &foo.Spec) || !sim.RolledOut(controlled[0]) {
 			found.add("Foo %s (%s) has %d Deployments, status %+v", foo.Name, want.deployment, len(controlled), foo.Status)
 		}
 		delete(owned, foo.UID)
@@ -94,7 +102,7 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 // namesFormer reports whether the message of Ready names former Deployments. The controller deletes at most
 // two in a sync, and then reports which are left.
 func namesFormer(foo *v1alpha1.Foo) bool {
-	ready := meta.FindStatusCondition(foo.Status.Conditions, readyType)
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 	return ready != nil && strings.Contains(ready.Message, "former Deployment")
 }
 
@@ -102,11 +110,15 @@ func namesFormer(foo *v1alpha1.Foo) bool {
 // enqueues every Foo, and repeats that while other controllers still change Deployments.
 func (e *env) checkNoMoreWrites(desired map[string]desiredFoo) {
 	e.t.Helper()
-	client := cluster.dynamic.Resource(schema.GroupVersion(v1alpha1.GroupVersion).WithResource(foos)).Namespace(e.namespace)
+	client := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace)
 	for range quietRounds {
 		since, before := time.Now(), e.deploymentVersions()
 		for name := range desired {
-			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error { return cluster.touch(ctx, client, name) })
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{"example.com/touched":%q}}}`, e.uniqueName("touch"))
+			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error {
+				_, err := client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+				return err
+			})
 		}
 		e.awaitMarker()
 		late := slices.DeleteFunc(slices.Concat(e.requestRecords()...), func(r request) bool {
@@ -132,7 +144,7 @@ func (e *env) deploymentVersions() string {
 	e.t.Helper()
 	var all []string
 	e.poll("the Deployments are listed", func(ctx context.Context) error {
-		list, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+		list, err := e.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -152,9 +164,9 @@ func (e *env) deploymentVersions() string {
 // until it is ready.
 func (e *env) awaitMarker() {
 	e.t.Helper()
-	name := cluster.uniqueName(markerPrefix + "x")
+	name := e.uniqueName(markerPrefix + "x")
 	e.poll("marker "+name+" is ready", func(ctx context.Context) error {
-		client := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace)
+		client := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace)
 		marker, err := client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			marker, err = client.Create(ctx, markerFoo(name), metav1.CreateOptions{})
@@ -172,7 +184,7 @@ func (e *env) awaitMarker() {
 // deleteStuckPods deletes the Pods that do not start. kwok forgets a Pod if its update
 // fails during an outage; a kubelet retries.
 func (e *env) deleteStuckPods(ctx context.Context) error {
-	pods, err := cluster.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
+	pods, err := e.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -181,7 +193,7 @@ func (e *env) deleteStuckPods(ctx context.Context) error {
 		if pod.Status.Phase != corev1.PodPending || pod.Spec.NodeName == "" || time.Since(pod.CreationTimestamp.Time) < stuckAfter {
 			continue
 		}
-		if err := cluster.kube.CoreV1().Pods(e.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		if err := e.kube.CoreV1().Pods(e.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 			return err
 		}
 	}
@@ -193,17 +205,17 @@ func (e *env) deleteStuckPods(ctx context.Context) error {
 // and the collector missed the deletion of the Foo.
 func (e *env) deleteOrphans(ctx context.Context) error {
 	// The Deployments come first, so that each has a Foo in the later list if it has one at all.
-	deploymentList, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+	deploymentList, err := e.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	fooList, err := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+	fooList, err := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, orphan := range orphans(deploymentList.Items, fooList.Items) {
 		e.t.Logf("Deleting Deployment %s, which the garbage collector left: %+v", orphan.Name, orphan.OwnerReferences)
-		if err := cluster.kube.AppsV1().Deployments(e.namespace).Delete(ctx, orphan.Name, *metav1.NewPreconditionDeleteOptions(string(orphan.UID))); err != nil {
+		if err := e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, orphan.Name, *metav1.NewPreconditionDeleteOptions(string(orphan.UID))); err != nil {
 			return err
 		}
 	}
@@ -213,7 +225,7 @@ func (e *env) deleteOrphans(ctx context.Context) error {
 // orphans returns the Deployments whose controller is a Foo that does not exist.
 func orphans(deploymentList []appsv1.Deployment, fooList []v1alpha1.Foo) []appsv1.Deployment {
 	return slices.DeleteFunc(slices.Clone(deploymentList), func(deployment appsv1.Deployment) bool {
-		ref := fooControllerOf(&deployment)
+		ref := sim.Owner(&deployment)
 		return ref == nil || slices.ContainsFunc(fooList, func(foo v1alpha1.Foo) bool { return foo.UID == ref.UID })
 	})
 }

@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"context"
@@ -75,13 +75,13 @@ func newFailoverEnv(e *env) *failoverEnv {
 	e.t.Helper()
 	f := &failoverEnv{env: e, flowSchemas: map[types.UID]string{}}
 	var err error
-	f.currentBuild, err = readBuild(cluster.controllerBinary(), filepath.Join("..", "..", "artifacts", "deploy", "install.yaml"))
+	f.currentBuild, err = readBuild(e.controllerBinary(), filepath.Join("..", "..", "artifacts", "deploy", "install.yaml"))
 	e.must(err)
-	f.previousBuild, err = readBuild(filepath.Join(cluster.work, "former", "sample-controller"), filepath.Join(cluster.work, "former", "install.yaml"))
+	f.previousBuild, err = readBuild(filepath.Join(e.work, "former", "sample-controller"), filepath.Join(e.work, "former", "install.yaml"))
 	e.must(err)
-	f.identity, err = newPodIdentity(e.t, &f.replicaFlows)
+	f.identity, err = e.newPodIdentity(e.t, &f.replicaFlows)
 	e.must(err)
-	schemas, err := cluster.kube.FlowcontrolV1().FlowSchemas().List(e.t.Context(), metav1.ListOptions{})
+	schemas, err := e.kube.FlowcontrolV1().FlowSchemas().List(e.t.Context(), metav1.ListOptions{})
 	e.must(err)
 	for _, schema := range schemas.Items {
 		f.flowSchemas[schema.UID] = schema.Name
@@ -96,7 +96,7 @@ func (e *failoverEnv) createUser() {
 	e.t.Helper()
 	const name = "editor"
 	e.poll("user "+name+" has the role edit", func(ctx context.Context) error {
-		_, err := cluster.kube.RbacV1().RoleBindings(e.namespace).Create(ctx, &rbacv1.RoleBinding{
+		_, err := e.kube.RbacV1().RoleBindings(e.namespace).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
@@ -106,7 +106,7 @@ func (e *failoverEnv) createUser() {
 		}
 		return err
 	})
-	config := rest.CopyConfig(cluster.config)
+	config := rest.CopyConfig(e.config)
 	config.Impersonate.UserName = name
 	config.Wrap(e.userFlows.wrap)
 	var err error
@@ -187,7 +187,7 @@ func (e *failoverEnv) standby() *replica {
 func (e *failoverEnv) getLease() (lease *coordinationv1.Lease) {
 	e.t.Helper()
 	e.poll("the Lease is returned", func(ctx context.Context) (err error) {
-		lease, err = cluster.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
+		lease, err = e.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
 		return err
 	})
 	return lease
@@ -209,7 +209,7 @@ func (e *failoverEnv) replaceHangingLeader(cause string) {
 	e.t.Helper()
 	e.awaitOperations()
 	leader := e.awaitLeader()
-	_, open := leader.proxy.writeBarrier.close()
+	open := leader.proxy.writeBarrier.close()
 	defer open()
 	e.poll("a write hangs", func(context.Context) error {
 		if !slices.ContainsFunc(leader.proxy.recorded(), func(w request) bool { return w.isWrite() && w.answered.IsZero() }) {
@@ -239,7 +239,7 @@ func (e *failoverEnv) replaceFrozenLeader(cause string) {
 		e.awaitLeader()
 		e.awaitOperations()
 		resumed = time.Now()
-		leader.resume()
+		e.must(leader.signal(syscall.SIGCONT))
 	})
 	e.checkLeaseLost(leader, cause, leader.exitedAt.Sub(resumed), 0)
 	e.awaitReplicaReady(e.replicas[len(e.replicas)-1])
@@ -251,7 +251,7 @@ func (e *failoverEnv) replaceUnansweredLeader(cause string) {
 	e.t.Helper()
 	e.awaitOperations()
 	leader := e.awaitLeader()
-	_, open := leader.proxy.barrier.close()
+	open := leader.proxy.barrier.close()
 	defer open()
 	hung := time.Now()
 	e.handOver(leader, noSignal, cause, func() { e.startBuild(e.currentBuild) })
@@ -296,7 +296,7 @@ func (e *failoverEnv) handOver(leader *replica, signal syscall.Signal, cause str
 	e.must(err)
 	leader.stopping = true
 	h := &handover{cause: cause, signalled: time.Now()}
-	e.must(syscall.Kill(leader.cmd.Process.Pid, signal))
+	e.must(leader.signal(signal))
 	last := e.getLease()
 	meanwhile()
 	if signal == syscall.SIGTERM {
@@ -366,6 +366,6 @@ func (e *failoverEnv) terminateAll() {
 func (e *failoverEnv) terminate(old *replica) {
 	e.t.Helper()
 	old.stopping = true
-	e.must(old.terminate())
+	e.must(old.signal(syscall.SIGTERM))
 	e.awaitExit(old)
 }

@@ -16,7 +16,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package faults
+package failover
 
 import (
 	"context"
@@ -39,6 +39,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	typed "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/sim"
 )
 
 const (
@@ -278,7 +279,7 @@ func (u *user) awaitGarbageCollector(ctx context.Context, name string) error {
 			return err
 		}
 		for i := range list.Items {
-			if ref := fooControllerOf(&list.Items[i]); ref != nil && ref.Name == name {
+			if ref := sim.Owner(&list.Items[i]); ref != nil && ref.Name == name {
 				return fmt.Errorf("Deployment %s exists", list.Items[i].Name)
 			}
 		}
