@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -255,6 +256,36 @@ func replay(t *testing.T, build func(context.Context, explore.Env) explore.Contr
 		}
 	}
 	return violations
+}
+
+// TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
+// deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
+func TestRandom(t *testing.T) {
+	sim.FixSeed(t, 200)
+	story := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(story)
+		}
+	})
+	rapid.Check(t, func(r *rapid.T) {
+		ops := rapid.SliceOfN(sim.Operations(), 1, 30).Draw(r, "operations")
+		for _, name := range []string{"a", "b", "c", "d"} {
+			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
+		}
+		faults, seed := rapid.IntRange(0, 15).Draw(r, "faults"), rapid.Uint64().Draw(r, "seed")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		kind := explore.FooKind()
+		kind.Build = newExplored
+		violations, steps := explore.New(ctx, kind).Walk(explore.Scope{
+			Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2,
+		}, seed)
+		if len(violations) > 0 {
+			story = strings.Join(append(violations, steps...), "\n    ")
+			r.Fatal("the contract is broken")
+		}
+	})
 }
 
 // planted is what planted faults remember without telling the explorer.
