@@ -24,7 +24,6 @@ limitations under the License.
 package sim
 
 import (
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
