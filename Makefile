@@ -103,7 +103,7 @@ mutate: ## Change each operator of the code and see that a unit test fails (PKGS
 # +drop:end
 
 .PHONY: random
-random: ## Run random operations and faults against a simulated API server (SEQUENCES)
+random: ## Explore at random: more operations and faults than make explore has (SEQUENCES)
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
 
 # +drop:bench

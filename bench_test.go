@@ -119,7 +119,7 @@ func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
 	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
 	config := &rest.Config{Host: server.URL, QPS: client.Unlimited}
-	c = newInstance(ctx, sim.Env{
+	c = newInstance(ctx, env{
 		KubeClient: kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), FooClient: clientset.NewForConfigOrDie(config),
 		Recorder: &record.FakeRecorder{}, Workers: 1,
 	})

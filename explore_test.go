@@ -17,13 +17,9 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -107,31 +104,11 @@ func newExplored(ctx context.Context, env explore.Env) explore.Controller {
 	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"main.Controller.fooIndexer": "a cache, which the explorer keeps"}}
 }
 
-// exploredStart is a settled cluster, with what users may do there.
-type exploredStart struct {
-	name  string
-	start []sim.Op
-	then  []explore.Operation
-	// workers is how many syncs may be in progress at once, 0 for one.
-	workers int
-	// part are the budgets of `make test`, operations+deviations, and all those of `make explore`.
-	part, all string
-}
-
-func (s exploredStart) scope(t *testing.T, first int, text string) explore.Scope {
-	var budget explore.Budget
-	if _, err := fmt.Sscanf(text, "%d+%d", &budget.Operations, &budget.Deviations); err != nil {
-		t.Fatalf("budget %q: %v", text, err)
-	}
-	return explore.Scope{
-		Start: explore.FooOperations(s.start...), Operations: s.then, First: first, Budget: budget, Workers: s.workers,
-		Arguments: fmt.Sprintf("newExplored, %q, %d, %q", s.name, first, text),
-	}
-}
-
-func exploredStarts() []exploredStart {
+// exploredStarts are the settled clusters, with what users may do there.
+func exploredStarts() []explore.Start {
 	const x, y, a, b = "x", "y", "a", "b"
 	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
+	then := explore.FooOperations
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
 	waitingY := sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: a, Replicas: 2}
 	renameX, renameY := sim.Op{Verb: sim.Rename, Foo: x, Deployment: b}, sim.Op{Verb: sim.Rename, Foo: y, Deployment: a}
@@ -163,98 +140,59 @@ func exploredStarts() []exploredStart {
 			spec.DeploymentName, spec.Image = b, "nginx:2"
 		})
 	}}
-	then := explore.FooOperations
-	return []exploredStart{
-		{"x has a, y waits for it", []sim.Op{createX, waitingY}, then(renameX, deleteX, orphanX, deleteA), 0, "1+0", "1+1"},
-		{"x has a", []sim.Op{createX}, append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, renameWithImage)...), 0, "1+0", "1+1"},
-		{"x moves from a to b, which stalls", []sim.Op{createX, stall, renameX}, then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB), 0, "1+0", "1+1 2+0"},
-		{"x has a, y has b", []sim.Op{createX, createY}, then(renameX, renameY, deleteX), 0, "1+1", "1+1"},
-		{"empty", nil, append(then(createX, rewrite), policies...), 0, "1+1 2+0", "1+1 2+0 2+1"},
-		{"empty, two workers", nil, then(createX), 2, "1+0", "1+1"},
-		{"empty, two workers, two Foos", nil, []explore.Operation{both}, 2, "", "1+0"},
-		{"a is nobody's", []sim.Op{{Verb: sim.CreateForeign, Deployment: a}}, then(createX, deleteA, adoptA), 0, "1+1 2+0", "1+2 2+1"},
+	return []explore.Start{
+		{Name: "x has a, y waits for it", Operations: then(createX, waitingY), Then: then(renameX, deleteX, orphanX, deleteA), IsLarge: true, Part: "1+0", All: "1+1"},
+		{
+			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+1",
+			Then: append(then(createX, scaleX, imageX, renameX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, renameWithImage)...),
+		},
+		{
+			Name: "x moves from a to b, which stalls", Operations: then(createX, stall, renameX), Part: "1+0", All: "1+1 2+0",
+			Then: then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB),
+		},
+		{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1"},
+		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
+		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+0", All: "1+1"},
+		{Name: "empty, two workers, two Foos", Then: []explore.Operation{both}, Workers: 2, All: "1+0"},
+		{Name: "a is nobody's", Operations: then(sim.Op{Verb: sim.CreateForeign, Deployment: a}), Then: then(createX, deleteA, adoptA), Part: "1+1 2+0", All: "1+2 2+1"},
 	}
 }
 
-// TestExplore explores what becomes of operations of users in six settled clusters: every interleaving of watches,
-// handlers, syncs, garbage collector, Deployment controller and of deviations, such as faults (docs/explore.md).
-//
-//   - EXPLORE_STATES is the number of states after which each exploration ends. If it is set, the scope is that of
-//     `make explore`; if not, each exploration must come to its end.
-//   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
-//   - EXPLORE_FIRST is a part of the story of the operation that users do first.
-//   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
-//
-// Under the race detector, which takes ten times as long, there are no deviations and no large starts.
-func TestExplore(t *testing.T) {
-	t.Cleanup(func() { debug.SetGCPercent(debug.SetGCPercent(400)) })
-	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
-	for i, start := range exploredStarts() {
-		t.Run(start.name, func(t *testing.T) {
-			t.Parallel()
-			budgets := cmp.Or(os.Getenv("EXPLORE_BUDGETS"), start.part)
-			switch {
-			case os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "":
-				if budgets = "1+0"; i < 2 || start.part == "" {
-					return
-				}
-			case maxStates > 0 && os.Getenv("EXPLORE_BUDGETS") == "":
-				budgets = start.all
-			}
-			for budget := range strings.FieldsSeq(budgets) {
-				if exploreBudget(t, start, budget, maxStates); t.Failed() {
-					return
-				}
-			}
-		})
-	}
-}
+// TestExplore explores what becomes of operations of users in settled clusters (docs/explore.md).
+func TestExplore(t *testing.T) { explore.Check(t, exploredKind(newExplored), exploredStarts()...) }
 
-// exploreBudget explores from a start with each operation first, and tells the totals.
-func exploreBudget(t *testing.T, start exploredStart, text string, maxStates int) {
-	total, begun := explore.Result{Closed: true}, time.Now()
-	for i, operation := range start.then {
-		if t.Failed() || !strings.Contains(operation.Story, os.Getenv("EXPLORE_FIRST")) {
-			continue
-		}
-		scope := start.scope(t, i+1, text)
-		scope.MaxStates, scope.Without = maxStates, strings.Fields(os.Getenv("EXPLORE_WITHOUT"))
-		result := newExplorer(t, newExplored).Run(scope)
-		total.Add(result)
-		if !result.Closed && maxStates == 0 {
-			t.Errorf("%s: the exploration did not come to an end", operation.Story)
-		}
-		for _, v := range result.Violations {
-			t.Errorf("%s", v)
-		}
-	}
-	t.Logf("%s: %s in %s", text, total, time.Since(begun).Round(time.Millisecond))
-}
-
-func newExplorer(t *testing.T, build func(context.Context, explore.Env) explore.Controller) *explore.Explorer {
+func exploredKind(build func(context.Context, explore.Env) explore.Controller) explore.Kind {
 	kind := explore.FooKind()
 	kind.Build = build
-	return explore.New(t.Context(), kind)
+	return kind
 }
 
-// replay takes the steps of a path that TestExplore has printed, tells them and returns what they violate.
-func replay(t *testing.T, build func(context.Context, explore.Env) explore.Controller, start string, first int, budget, path string) (violations []string) {
-	for _, s := range exploredStarts() {
-		if s.name == start {
-			var numbers []int
-			for number := range strings.FieldsSeq(path) {
-				n, err := strconv.Atoi(number)
-				if err != nil {
-					t.Fatal(err)
-				}
-				numbers = append(numbers, n)
-			}
-			story, found := newExplorer(t, build).Replay(s.scope(t, first, budget), numbers)
-			t.Log(strings.Join(story, "\n    "))
-			violations = append(violations, found...)
+// TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
+// deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
+func TestRandom(t *testing.T) {
+	sim.FixSeed(t, 200)
+	story := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(story)
 		}
-	}
-	return violations
+	})
+	rapid.Check(t, func(r *rapid.T) {
+		ops := rapid.SliceOfN(sim.Operations(), 1, 30).Draw(r, "operations")
+		for _, name := range []string{"a", "b", "c", "d"} {
+			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
+		}
+		faults, seed := rapid.IntRange(0, 15).Draw(r, "faults"), rapid.Uint64().Draw(r, "seed")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		violations, steps := explore.New(ctx, exploredKind(newExplored)).Walk(explore.Scope{
+			Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2,
+		}, seed)
+		if len(violations) > 0 {
+			story = strings.Join(append(violations, steps...), "\n    ")
+			r.Fatal("the contract is broken")
+		}
+	})
 }
 
 // planted is what planted faults remember without telling the explorer.
@@ -299,7 +237,8 @@ func TestExploreIsSound(t *testing.T) {
 			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
 		}
 		v := expectPlanted(t, "S5: a delete of a without preconditions", fault)
-		if got := replay(t, plant(fault), "empty", 1, "1+0", strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.Contains(v.Test, `"empty", 1, "1+0"`) {
+		_, got := explore.New(t.Context(), exploredKind(plant(fault))).Replay(exploredEmpty(t), v.Path)
+		if want := fmt.Sprintf(`{ t.Setenv("EXPLORE_PATH", "empty/1/1+0/%s"); TestExplore(t) }`, strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.HasSuffix(v.Test, want) {
 			t.Errorf("%s\nrepeats %q", v, got)
 		}
 	})
@@ -320,20 +259,23 @@ func plant(fault func(*Controller, *planted, cache.ObjectName)) func(context.Con
 	}
 }
 
+// exploredEmpty is the scope of a planted fault.
+func exploredEmpty(t *testing.T) explore.Scope {
+	starts := exploredStarts()
+	i := slices.IndexFunc(starts, func(start explore.Start) bool { return start.Name == "empty" })
+	return starts[i].Scope(t, 1, "1+0")
+}
+
 // expectPlanted expects that an exploration finds a planted fault.
 func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, cache.ObjectName)) (found explore.Violation) {
 	t.Helper()
-	for _, start := range exploredStarts() {
-		if start.name == "empty" {
-			scope := start.scope(t, 1, "1+0")
-			scope.Zeal = 20
-			for _, v := range newExplorer(t, plant(fault)).Run(scope).Violations {
-				if strings.HasPrefix(v.What, want) {
-					return v
-				}
-				t.Log(v)
-			}
+	scope := exploredEmpty(t)
+	scope.Zeal = 20
+	for _, v := range explore.New(t.Context(), exploredKind(plant(fault))).Run(scope).Violations {
+		if strings.HasPrefix(v.What, want) {
+			return v
 		}
+		t.Log(v)
 	}
 	t.Errorf("nothing says %q", want)
 	return found

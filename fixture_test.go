@@ -37,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -48,10 +49,10 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
-	"example.com/sample-controller/test/sim"
 )
 
 func TestMain(m *testing.M) {
@@ -75,7 +76,16 @@ type instance struct {
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 }
 
-func newInstance(ctx context.Context, env sim.Env) *instance {
+// env is what a controller under test gets. Resync is the resync period of the informers, 0 for none.
+type env struct {
+	KubeClient kubernetes.Interface
+	FooClient  clientset.Interface
+	Recorder   record.EventRecorder
+	Workers    int
+	Resync     time.Duration
+}
+
+func newInstance(ctx context.Context, env env) *instance {
 	kube := kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform()))
 	foo := fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform()))
 	i := &instance{registry: metrics.NewKubeRegistry(), informers: []fixtures.Factory{kube, foo}}
@@ -144,7 +154,7 @@ func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 		list, ok := action.(clienttesting.ListActionImpl)
 		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
-	f.instance = newInstance(ctx, sim.Env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
+	f.instance = newInstance(ctx, env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
 	t.Cleanup(f.Worker.Queue.ShutDown)
 	f.foos.ReadPresent(ctx)
 	f.foo.ClearActions()

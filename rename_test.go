@@ -23,7 +23,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -38,7 +37,6 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	fixtures "example.com/sample-controller/test/fixture"
-	"example.com/sample-controller/test/sim"
 )
 
 // contested makes a write to the Deployment "next" and five repairs in a row, which the cache does not show.
@@ -392,61 +390,6 @@ func TestRenameMessages(t *testing.T) {
 		if told := ready.Reason + ": " + ready.Message; !regexp.MustCompile(test.want).MatchString(told) || len(told) > 4096 {
 			t.Errorf("%s: %q, want %q", sentence, told, test.want)
 		}
-	}
-}
-
-// TestRenames checks what is left of renames. Of a cycle it costs the Pod template of the Foo with
-// the smallest name, whatever keeps this one from deleting its Deployment for a while. The process
-// forgets before each request what it has deleted, as if another worker had been at the same point
-// at that moment.
-func TestRenames(t *testing.T) {
-	op := func(verb sim.Verb, foo, deployment string) sim.Op {
-		return sim.Op{Verb: verb, Foo: foo, Deployment: deployment, Replicas: 1}
-	}
-	edit := func(deployment string) sim.Op {
-		return sim.Op{Verb: sim.EditDeployment, Deployment: deployment, Edit: sim.EditOtherFields}
-	}
-	swap := sim.Op{Verb: sim.Swap, Foo: "x", Other: "y"}
-	orphan := func(deployment string) sim.Op {
-		return sim.Op{Verb: sim.DeleteDeployment, Deployment: deployment, Propagation: metav1.DeletePropagationOrphan}
-	}
-	// The copy is there, and its rollout is not complete.
-	starting := sim.Op{Verb: sim.AddCondition, Foo: "x", Then: 100 * time.Millisecond}
-	const swapped = "a of y: 2, b of x: 1, c of z: 2"
-	for sentence, test := range map[string]struct {
-		ops []sim.Op
-		// want are the Deployments at the end, with the number of their containers.
-		want string
-	}{
-		"rule 8: two copies of one selector, whose former ones a user deletes without their ReplicaSets": {
-			[]sim.Op{op(sim.Rename, "x", "d"), starting, orphan("a"), op(sim.Rename, "x", "e"), starting, orphan("d")}, "b of y: 2, c of z: 2, e of x: 2"},
-		"rule 8: three Foos rotate names": {
-			[]sim.Op{op(sim.Rename, "x", "b"), op(sim.Rename, "y", "c"), op(sim.Rename, "z", "a")}, "a of z: 2, b of x: 1, c of y: 2"},
-		"rule 11: the API server refuses the deletion for a while": {
-			[]sim.Op{{Verb: sim.FailRequests, Failure: sim.Forbidden, Count: 20}, swap}, swapped},
-		"rule 8: the process is killed before the deletion": {[]sim.Op{{Verb: sim.Kill, Before: 4}, swap}, swapped},
-		"rule 2: the Foo with the smallest name is deleted, and gives its name up with it": {
-			[]sim.Op{swap, {Verb: sim.DeleteFoo, Foo: "x", Propagation: metav1.DeletePropagationForeground}}, "a of y: 2, c of z: 2"},
-		"rule 8: the Foo with the smallest name is renamed out of the cycle": {
-			[]sim.Op{swap, op(sim.Rename, "x", "d")}, "a of y: 2, c of z: 2, d of x: 2"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ops := []sim.Op{op(sim.CreateFoo, "x", "a"), op(sim.CreateFoo, "y", "b"), op(sim.CreateFoo, "z", "c")}
-				ops[2].Then = time.Minute
-				ops = append(ops, edit("a"), edit("b"), edit("c"))
-				ops[5].Then = time.Minute
-				ops = append(ops, test.ops...)
-				ops[len(ops)-1].Then = 2 * time.Minute
-				result := simulate(forgetting(sim.Sequence{Workers: 1, Collection: time.Second, Rollout: 200 * time.Millisecond, Ops: ops}))
-				differ(t, "violations", []string(nil), result.Violations)
-				var got []string
-				for _, found := range regexp.MustCompile(`(?m)^Deployment (.*?: ).*?(\d+) containers`).FindAllStringSubmatch(result.Outcome, -1) {
-					got = append(got, found[1]+found[2])
-				}
-				differ(t, "Deployments at the end", test.want, strings.Join(got, ", "))
-			})
-		})
 	}
 }
 

@@ -17,8 +17,12 @@ limitations under the License.
 package explore
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,45 +32,111 @@ type Start struct {
 	Name string
 	// IsLarge says that it is left out under the race detector, with which it takes ten times as long.
 	IsLarge bool
-	// IsHuge says that only `make explore` explores it.
-	IsHuge bool
 	// Operations are those before, and Then those that users may do.
 	Operations, Then []Operation
-	// Budget is explored first, one operation if it is zero.
-	Budget Budget
+	// Part are the budgets of `make test`, operations+deviations, and All those of `make explore`, "1+0 2+0 1+1" if empty.
+	Part, All string
+	// Workers is how many syncs may be in progress at once, 0 for one.
+	Workers int
 	// Until is when the exploration ends, zero for never.
 	Until time.Time
 }
 
-// Check explores what becomes of one operation in each start: every interleaving of watches, handlers, syncs and the
-// controllers around. `make explore`, which sets EXPLORE_STATES, goes on with two operations, and with one operation
-// and one deviation, and says whether it came to the end of that scope.
+// pathVariable has the path that Check takes in place of all explorations.
+const pathVariable = "EXPLORE_PATH"
+
+// Scope returns the scope with a budget, such as "1+0", and the operation of that number first, 0 if that may be any.
+func (s *Start) Scope(t *testing.T, first int, text string) Scope {
+	scope := Scope{Start: s.Operations, Operations: s.Then, First: first, Workers: s.Workers, Until: s.Until, Name: fmt.Sprintf("%s/%d/%s/", s.Name, first, text)}
+	if _, err := fmt.Sscanf(text, "%d+%d", &scope.Budget.Operations, &scope.Budget.Deviations); err != nil {
+		t.Fatalf("budget %q: %v", text, err)
+	}
+	return scope
+}
+
+// Check explores from each start: every interleaving of users' operations, watches, handlers, syncs, garbage collector,
+// controllers around and deviations, such as faults (docs/explore.md).
+//
+//   - EXPLORE_STATES is the number of states after which each exploration ends. If it is set, the scope is that of
+//     `make explore`; if not, each exploration must come to its end.
+//   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
+//   - EXPLORE_FIRST is a part of the story of the operation that users do first.
+//   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
+//   - EXPLORE_PATH is a path that was printed, to be told and judged alone.
+//
+// Under the race detector, which takes ten times as long, there are no deviations and no large starts.
 func Check(t *testing.T, kind Kind, starts ...Start) {
-	isSmall := os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != ""
+	t.Cleanup(func() { debug.SetGCPercent(debug.SetGCPercent(400)) })
 	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
 	for _, start := range starts {
-		budgets := []Budget{start.Budget}
-		if start.Budget == (Budget{}) {
-			budgets[0].Operations = 1
-		}
-		if maxStates > 0 {
-			budgets = append(budgets, Budget{Operations: 2}, Budget{Operations: 1, Deviations: 1})
-		}
 		t.Run(start.Name, func(t *testing.T) {
-			t.Parallel()
-			if start.IsLarge && isSmall || start.IsHuge && maxStates == 0 {
+			if path, ok := os.LookupEnv(pathVariable); ok {
+				replay(t, kind, start, path)
 				return
 			}
-			for _, budget := range budgets {
-				result := New(t.Context(), kind).Run(Scope{Start: start.Operations, Operations: start.Then, Budget: budget, Until: start.Until, MaxStates: maxStates})
-				t.Logf("%+v: %d states, %d transitions, depth %d, closed %t", budget, result.States, result.Transitions, result.Depth, result.Closed)
-				if !result.Closed && maxStates == 0 {
-					t.Error("the exploration did not come to an end")
+			t.Parallel()
+			budgets := start.Part
+			switch {
+			case os.Getenv("EXPLORE_BUDGETS") != "":
+				budgets = os.Getenv("EXPLORE_BUDGETS")
+			case maxStates > 0:
+				budgets = cmp.Or(start.All, "1+0 2+0 1+1")
+			case os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" && start.Part != "":
+				if budgets = "1+0"; start.IsLarge {
+					budgets = ""
 				}
-				for _, v := range result.Violations {
-					t.Errorf("%s", v)
+			}
+			for budget := range strings.FieldsSeq(budgets) {
+				if start.explore(t, kind, budget, maxStates); t.Failed() {
+					return
 				}
 			}
 		})
+	}
+}
+
+// explore explores with each operation first, and tells the totals.
+func (s *Start) explore(t *testing.T, kind Kind, budget string, maxStates int) {
+	total, begun := Result{Closed: true}, time.Now()
+	for first := range max(1, len(s.Then)) {
+		scope := s.Scope(t, min(first+1, len(s.Then)), budget)
+		if t.Failed() || len(s.Then) > 0 && !strings.Contains(s.Then[first].Story, os.Getenv("EXPLORE_FIRST")) {
+			continue
+		}
+		scope.MaxStates, scope.Without = maxStates, strings.Fields(os.Getenv("EXPLORE_WITHOUT"))
+		result := New(t.Context(), kind).Run(scope)
+		total.Add(result)
+		if !result.Closed && maxStates == 0 {
+			t.Errorf("%s: the exploration did not come to an end", scope.Name)
+		}
+		for _, v := range result.Violations {
+			t.Errorf("%s", v)
+		}
+	}
+	t.Logf("%s: %s in %s", budget, total, time.Since(begun).Round(time.Millisecond))
+}
+
+// replay takes a path that was printed, if it begins at that start.
+func replay(t *testing.T, kind Kind, start Start, path string) {
+	parts := strings.Split(path, "/")
+	if len(parts) != 4 || parts[0] != start.Name {
+		return
+	}
+	first, err := strconv.Atoi(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers []int
+	for number := range strings.FieldsSeq(parts[3]) {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	story, violations := New(t.Context(), kind).Replay(start.Scope(t, first, parts[2]), numbers)
+	t.Log(strings.Join(story, "\n    "))
+	for _, violation := range violations {
+		t.Error(violation)
 	}
 }

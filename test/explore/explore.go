@@ -44,8 +44,8 @@ type Scope struct {
 	Budget Budget
 	// Workers is how many syncs may be in progress at once, 0 for one.
 	Workers int
-	// Arguments are those that a function named replay needs before the path to find this scope, as Go.
-	Arguments string
+	// Name begins the text of a path, for Check.
+	Name string
 	// Zeal is how many times more often than usual it is tried whether the exploration is sound.
 	Zeal int
 	// Until is when the exploration ends, zero for never.
@@ -92,7 +92,7 @@ func (r Result) String() string {
 type Violation struct {
 	What  string
 	Story []string
-	// Path has the numbers of the steps, for Replay. Test is a Go test that does it, if the scope has Arguments.
+	// Path has the numbers of the steps, for Replay. Test is a Go test that does it, beside TestExplore.
 	Path []int
 	Test string
 }
@@ -313,7 +313,7 @@ func (e *Explorer) violated(path []int, found ...string) {
 	story, _ := e.Replay(e.scope, path)
 	numbers := strings.Trim(fmt.Sprint(path), "[]")
 	for _, what := range found {
-		test := fmt.Sprintf("func TestPath(t *testing.T) { replay(t, %s, %q) }", e.scope.Arguments, numbers)
+		test := fmt.Sprintf("func TestPath(t *testing.T) { t.Setenv(%q, %q); TestExplore(t) }", pathVariable, e.scope.Name+numbers)
 		e.Violations = append(e.Violations, Violation{what, story, path, test})
 	}
 }

@@ -91,19 +91,27 @@ func (e *Explorer) isRestless(s, t *state, number int) bool {
 	return t.cluster.store.Version() != s.cluster.store.Version() && (s.cluster.store.Refused() == "" || s.process.run(number).failures < maxFailures)
 }
 
-// judgeRest returns what is wrong with a state in which nothing is left to do but to wait.
+// judgeRest records what is wrong with a state in which nothing is left to do but to wait.
 func (e *Explorer) judgeRest(s *state, id int32) {
-	wrong := s.judge.kind.Rest(e.clusterIn(s))
-	if s.process.memory.sum == e.idle.sum && s.cluster.store.Policies() == e.root.cluster.store.Policies() {
-		wrong = append(wrong, e.judgeWake(s)...)
-	}
+	wrong, isIdle := e.wrongAtRest(s)
 	if len(wrong) > 0 {
 		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
 	e.quiet.outcomes[id] = outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
-	if s.process.memory.sum == e.idle.sum || s.cluster.store.Policies() != e.root.cluster.store.Policies() {
+	if isIdle {
 		e.quiet.idle[id] = true
 	}
+}
+
+// wrongAtRest returns what is wrong with a state at rest, and whether its process remembers nothing that it should have
+// forgotten by then.
+func (e *Explorer) wrongAtRest(s *state) (wrong []string, isIdle bool) {
+	wrong = s.judge.kind.Rest(e.clusterIn(s))
+	hasPolicies, forgot := s.cluster.store.Policies() != e.root.cluster.store.Policies(), s.process.memory.sum == e.idle.sum
+	if forgot && !hasPolicies {
+		wrong = append(wrong, e.judgeWake(s)...)
+	}
+	return wrong, forgot || hasPolicies
 }
 
 // outcome is what users see of a cluster at rest, and whether there was a deviation on the way.

@@ -99,10 +99,10 @@ func ReadOwned(t testing.TB, root, controller string, own *runtime.Scheme) *Owne
 func (o *Owned) Starts(settled ...Operation) []Start {
 	create, takeName, free := o.Create(), o.TakeName(o.Main), o.Remove(o.Main, metav1.DeletePropagationBackground)
 	return []Start{
-		{Name: "empty", Then: []Operation{create, o.Refuse()}},
-		{Name: "settled", IsLarge: true, Operations: []Operation{create}, Then: settled},
-		{Name: "the name is taken", Operations: []Operation{takeName}, Then: []Operation{create, free}},
-		{Name: "waiting for the name", Operations: []Operation{takeName, create}, Then: []Operation{free, o.Remove(o.Owner, metav1.DeletePropagationBackground)}},
+		{Name: "empty", Part: "1+0", Then: []Operation{create, o.Refuse()}},
+		{Name: "settled", IsLarge: true, Part: "1+0", Operations: []Operation{create}, Then: settled},
+		{Name: "the name is taken", Part: "1+0", Operations: []Operation{takeName}, Then: []Operation{create, free}},
+		{Name: "waiting for the name", Part: "1+0", Operations: []Operation{takeName, create}, Then: []Operation{free, o.Remove(o.Owner, metav1.DeletePropagationBackground)}},
 	}
 }
 

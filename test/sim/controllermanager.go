@@ -19,45 +19,12 @@ package sim
 import (
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
-
-// wakeControllers schedules the next step of the garbage collector and of the Deployment
-// controller, the two parts of kube-controller-manager that change Deployments.
-func (c *simCluster) wakeControllers() {
-	if !c.collectionIsDue {
-		c.collectionIsDue = true
-		time.AfterFunc(c.sequence.Collection, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.collectionIsDue = false
-			c.collect()
-		})
-	}
-	if !c.rolloutIsDue {
-		c.rolloutIsDue = true
-		time.AfterFunc(c.sequence.Rollout, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.rolloutIsDue = false
-			c.rollOut()
-		})
-	}
-}
-
-// collect is one pass of the garbage collector.
-func (s *Store) collect() {
-	for _, o := range s.tables {
-		for _, name := range o.names() {
-			s.collectOne(o, o.present[name])
-		}
-	}
-}
 
 // collectOne deletes an object if all its owners are gone, otherwise it removes the references to those that are.
 // It ends the deletion of a terminating one.
@@ -76,7 +43,6 @@ func (s *Store) collectOne(o *objects, object Object) {
 		noteManager(object, after, false)
 		s.replace(o, after)
 	default:
-		s.logf("the garbage collector deletes %s %s", o.group.Resource, object.GetName())
 		s.mustRemove(o, object)
 	}
 }
@@ -118,7 +84,6 @@ func (s *Store) finishDependent(owner Object, o *objects, dependent Object) (blo
 		s.replace(o, after)
 	case slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents) && ptr.Deref(owners[index].BlockOwnerDeletion, false):
 		if dependent.GetDeletionTimestamp() == nil {
-			s.logf("the garbage collector deletes %s %s", o.group.Resource, dependent.GetName())
 			s.mustRemove(o, dependent)
 		}
 		return o.present[dependent.GetName()] != nil
@@ -143,14 +108,8 @@ func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
 	}
 }
 
-// rollOut is one step of each rollout: the Deployment controller first writes the
-// observedGeneration, and in the next step the replicas.
-func (s *Store) rollOut() {
-	for _, name := range s.deployments.names() {
-		s.rollOutOne(s.deployment(name))
-	}
-}
-
+// rollOutOne is one step of a rollout: the Deployment controller first writes the observedGeneration, and in the next
+// step the replicas.
 func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
 	if deployment == nil || deployment.DeletionTimestamp != nil {
 		return
@@ -206,4 +165,16 @@ func statusOf(replicas, updated, available int32) appsv1.DeploymentStatus {
 func stalled(status appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 	status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded", Message: "no progress"}}
 	return status
+}
+
+// fieldManager is the field manager of the controller's writes.
+const fieldManager = "sample-controller"
+
+// imagesOf returns the images of the Pod template.
+func imagesOf(deployment *appsv1.Deployment) string {
+	var images []string
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		images = append(images, container.Name+"="+container.Image)
+	}
+	return strings.Join(images, ",")
 }

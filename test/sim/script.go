@@ -20,45 +20,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 )
 
-// Script returns the sequence as a shell script of kubectl commands. Operations that no
-// command can do become comments.
-func (s Sequence) Script() string {
-	var b strings.Builder
-	if s.Workers > 0 {
-		fmt.Fprintf(&b, "# %d workers; a step of the garbage collector takes %v, one of the Deployment controller %v\n", s.Workers, s.Collection, s.Rollout)
-	}
-	for _, op := range s.Ops {
-		b.WriteString(op.Script())
-	}
-	return b.String()
-}
-
-// GoString implements fmt.GoStringer, for rapid.
-func (s Sequence) GoString() string {
-	return "\n" + s.Script()
-}
-
-// Script returns the operation as lines of a script.
+// Script returns the operation as a command of kubectl, or as a comment if there is none.
 func (op Op) Script() string {
-	var b strings.Builder
-	if op.Before > 0 {
-		fmt.Fprintf(&b, "# When the API server receives request number %d from now on:\n", op.Before)
-	}
-	b.WriteString(op.command())
-	b.WriteString("\n")
-	switch {
-	case op.Then >= time.Second:
-		fmt.Fprintf(&b, "sleep %g\n", op.Then.Seconds())
-	case op.Then > 0:
-		fmt.Fprintf(&b, "sleep %g # %v\n", op.Then.Seconds(), op.Then)
-	}
-	return b.String()
-}
-
-func (op Op) command() string {
 	switch op.Verb {
 	case CreateFoo:
 		return apply("samplecontroller.k8s.io/v1alpha1", "Foo", op.Foo, op.fooSpec())
@@ -68,8 +33,6 @@ func (op Op) command() string {
 		return fmt.Sprintf(`a=$(kubectl get foo %s -o jsonpath={.spec.deploymentName}) b=$(kubectl get foo %s -o jsonpath={.spec.deploymentName})
 kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$b"'"}}'
 kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$a"'"}}'`, op.Foo, op.Other, op.Foo, op.Other)
-	case RollBack:
-		return fmt.Sprintf("kubectl patch foo %s --type=merge -p '{\"spec\":{\"deploymentName\":\"'\"$before\"'\"}}' # the name that it asked for before", op.Foo)
 	case DeleteFoo:
 		return fmt.Sprintf("kubectl delete foo %s --wait=false --cascade=%s", op.Foo, strings.ToLower(string(op.Propagation)))
 	case RecreateFoo:
@@ -82,28 +45,10 @@ kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$a"'"}}'`, op
 		return fmt.Sprintf("kubectl get deployment %s -o yaml | sed -e 's/^  name: .*/  name: %s/' -e '/^  \\(uid\\|resourceVersion\\):/d' | kubectl create -f -", op.Deployment, op.Other)
 	case EditDeployment:
 		return op.edit()
-	case Autoscale:
-		return fmt.Sprintf("kubectl autoscale deployment %s --min=%d --max=%d # deleted after %v", op.Deployment, op.Replicas, op.Replicas, op.For)
 	case DeleteDeployment:
 		return fmt.Sprintf("kubectl delete deployment %s --wait=false --cascade=%s", op.Deployment, strings.ToLower(string(op.Propagation)))
-	}
-	return op.comment()
-}
-
-func (op Op) comment() string {
-	switch op.Verb {
-	case FailRequests:
-		return fmt.Sprintf("# The controller's next %d requests are %s.", op.Count, op.Failure)
-	case Kill:
-		return "# The controller is killed and restarted."
-	case Forget:
-		return "# The controller loses what it remembers between syncs."
 	case Rewrite:
 		return fmt.Sprintf("# A MutatingAdmissionPolicy puts %s before the images of Deployments.", Mirror)
-	case Hold:
-		return fmt.Sprintf("# The watch events of %s are delayed by %v.", op.Resource, op.For)
-	case Break:
-		return fmt.Sprintf("# The controller's watch of %s breaks, and the informer lists them again.", op.Resource)
 	}
 	return "# " + string(op.Verb)
 }

@@ -18,12 +18,12 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -230,17 +230,6 @@ func Owner(deployment *appsv1.Deployment) *metav1.OwnerReference {
 	return nil
 }
 
-// rewritten counts the Foos whose Deployments have an image that a policy changed.
-func (s State) rewritten() int {
-	count := 0
-	for _, foo := range s.Foos {
-		if deployment := s.Deployments[foo.Spec.DeploymentName]; deployment != nil && foo.Spec.Image != "" && owns(foo, deployment) && imageOf(deployment) == Mirror+foo.Spec.Image {
-			count++
-		}
-	}
-	return count
-}
-
 // Conforms reports whether replicas and image of the Deployment are those of the Foo's
 // spec, or what a policy made of them.
 func Conforms(deployment *appsv1.Deployment, spec *v1alpha1.FooSpec) bool {
@@ -264,38 +253,31 @@ func imageOf(deployment *appsv1.Deployment) string {
 	return ""
 }
 
-// contested reports whether a Foo waits for a name that another one has: then another order
-// of events may lead to another outcome.
-func (s State) contested() bool {
-	for _, foo := range s.Foos {
-		if s.currentOwner(foo) != nil {
-			return true
-		}
-	}
-	return false
+func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
+	ref := Owner(deployment)
+	return ref != nil && ref.UID == foo.UID
 }
 
-// Outcome describes the state without UIDs, versions and times, so that the outcomes of two
-// runs can be compared.
-func (s State) Outcome() string {
-	var lines []string
-	for _, foo := range s.Foos {
-		reason := ""
-		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
-			reason = ready.Reason + ": " + ready.Message
+// UnownedDiff returns how two versions of a Deployment differ in fields that the controller
+// does not own, "" if they do not.
+func UnownedDiff(before, after *appsv1.Deployment) string {
+	unowned := func(deployment *appsv1.Deployment) *appsv1.Deployment {
+		deployment = copyOf(deployment)
+		deployment.ResourceVersion, deployment.Generation, deployment.OwnerReferences, deployment.Spec.Replicas = "", 0, nil, nil
+		deployment.ManagedFields = nil
+		delete(deployment.Labels, managedByLabel)
+		for i := range deployment.Spec.Template.Spec.Containers {
+			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
+				container.Image = ""
+			} else {
+				container.Image = strings.TrimPrefix(container.Image, Mirror)
+			}
 		}
-		lines = append(lines, fmt.Sprintf("Foo %s asks for %q: %s (%d of %d, %d conditions)", foo.Name, foo.Spec.DeploymentName, reason,
-			foo.Status.AvailableReplicas, foo.Status.Replicas, len(foo.Status.Conditions)))
+		return deployment
 	}
-	for _, deployment := range s.Deployments {
-		owner := "no Foo"
-		if ref := Owner(deployment); ref != nil {
-			owner = ref.Name
-		}
-		lines = append(lines, fmt.Sprintf("Deployment %s of %s: %d of %s, labels %v, annotations %v, %d containers, paused: %t", deployment.Name, owner,
-			ptr.Deref(deployment.Spec.Replicas, 1), imageOf(deployment), deployment.Labels, slices.Sorted(maps.Keys(deployment.Annotations)),
-			len(deployment.Spec.Template.Spec.Containers), deployment.Spec.Paused))
+	a, b := unowned(before), unowned(after)
+	if equality.Semantic.DeepEqual(a, b) {
+		return ""
 	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return fmt.Sprintf("%+v became %+v", a, b)
 }

@@ -28,12 +28,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
+
+// Namespace is the namespace of all objects in the simulated cluster.
+const Namespace = "ns"
+
+// Object is an object of the API.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
 
 // Resource is a resource of the API server. New returns an empty object.
 type Resource struct {
@@ -92,7 +102,6 @@ type Store struct {
 	strips, retells, odd bool
 
 	now    func() metav1.Time
-	logf   func(format string, args ...any)
 	stored func(resource string, event Event)
 	share  func(Object) Object
 	// apart says that each table counts versions and UIDs for itself.
@@ -101,7 +110,7 @@ type Store struct {
 
 // NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
 func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
-	s := &Store{version: firstVersion, podImages: map[types.UID]string{}, now: now, stored: stored, logf: func(string, ...any) {}}
+	s := &Store{version: 100, podImages: map[types.UID]string{}, now: now, stored: stored}
 	for _, resource := range resources {
 		s.tables = append(s.tables, &objects{Resource: resource, group: resource.GroupResource, present: map[string]Object{}})
 	}

@@ -20,7 +20,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,42 +30,6 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
-
-// do does the operation now. An operation on an object that does not exist does nothing,
-// like a kubectl command that fails.
-func (c *simCluster) do(op Op) {
-	op.Before, op.Then = 0, 0
-	c.logf("%s", strings.ReplaceAll(op.Script(), "\n", " "))
-	switch op.Verb {
-	case CreateForeign, CopyDeployment, EditDeployment, DeleteDeployment:
-		c.doToDeployment(op)
-	case Autoscale:
-		c.autoscale(op, c.clock.Now().Add(op.For))
-	case Rewrite:
-		c.rewrites = true
-	case FailRequests:
-		if op.Failure == KilledAfterWrite {
-			op.Count = 1
-		}
-		c.failures = append(c.failures, slices.Repeat([]Failure{op.Failure}, op.Count)...)
-	case Kill:
-		c.kill()
-	case Forget:
-		c.process.forget()
-	case Hold:
-		c.hold(c.table(op.Resource), op.For)
-	case Break:
-		if t := c.table(op.Resource); t.watcher != nil {
-			t.watcher.end()
-		}
-	case RollBack:
-		if foo := c.foo(op.Foo); foo != nil {
-			c.rename(op.Foo, c.nameBefore(foo))
-		}
-	default:
-		c.doToFoo(op)
-	}
-}
 
 func (s *Store) doToFoo(op Op) {
 	if op.Verb == CreateFoo {
@@ -215,31 +178,6 @@ func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
 	}
 }
 
-// nameBefore returns the name that the Foo asked for before it asked for its present one, ""
-// if it has asked for no other.
-func (c *simCluster) nameBefore(foo *v1alpha1.Foo) string {
-	for _, event := range slices.Backward(c.foos.events) {
-		if name := event.object.(*v1alpha1.Foo).Spec.DeploymentName; event.object.GetUID() == foo.UID && name != foo.Spec.DeploymentName {
-			return name
-		}
-	}
-	return ""
-}
-
-// autoscale sets the replicas of the Deployment now and, until the given time, once in each
-// period.
-func (c *simCluster) autoscale(op Op, until time.Time) {
-	if c.faultsEnded || !c.clock.Now().Before(until) {
-		return
-	}
-	c.doToDeployment(Op{Verb: EditDeployment, Edit: EditReplicas, Deployment: op.Deployment, Replicas: op.Replicas})
-	time.AfterFunc(autoscalerPeriod, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.autoscale(op, until)
-	})
-}
-
 // CopyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
 // no managed fields.
 func CopyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
@@ -262,35 +200,5 @@ func ForeignDeployment(name string) *appsv1.Deployment {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: "nginx:foreign"}}},
 			},
 		},
-	}
-}
-
-// doAll does the operations of the sequence.
-func (c *simCluster) doAll() {
-	for _, op := range c.sequence.Ops {
-		c.mu.Lock()
-		c.contested = c.contested || c.State().contested()
-		if op.Before > 0 {
-			c.later = append(c.later, laterOp{op: op, in: op.Before})
-		} else {
-			c.do(op)
-		}
-		c.mu.Unlock()
-		if op.Then > 0 {
-			c.clock.Sleep(op.Then)
-		}
-	}
-}
-
-// endFaults ends all faults and autoscalers, and removes the finalizers that delay deletions.
-func (c *simCluster) endFaults() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.logf("# All faults end.")
-	c.failures, c.later, c.faultsEnded = nil, nil, true
-	c.unhold(c.foos)
-	c.unhold(c.deployments)
-	for _, name := range c.deployments.names() {
-		c.doToDeployment(Op{Verb: EditDeployment, Edit: EditRemoveFinalizer, Deployment: name})
 	}
 }

@@ -88,12 +88,11 @@ func TestExplore(t *testing.T) {
 			{GroupResource: batchv1.Resource(exploredJobs), New: func() sim.Object { return &batchv1.Job{} }},
 		}}
 		// Each operation before is an hour long.
-		name, schedule, operations, until := string(test.policy), "2,4 1 1 1 *", []explore.Operation(nil), time.Time{}
+		name, schedule, operations, until, part, all := string(test.policy), "2,4 1 1 1 *", []explore.Operation(nil), time.Time{}, "1+0", ""
 		kind.IsCoarse = test.policy == alphav1.ReplaceConcurrent
-		budget := explore.Budget{}
 		if test.fails {
 			name += ", one fault"
-			budget.Deviations, until, kind.IsCoarse = 1, dueOn(schedule)[1].Add(time.Minute), true
+			until, kind.IsCoarse, part, all = dueOn(schedule)[1].Add(time.Minute), true, "", "0+1"
 		}
 		if test.vanishes {
 			kind.Around = []explore.Around{{Name: "Job controller", Resource: exploredJobs, Step: vanish}}
@@ -108,7 +107,7 @@ func TestExplore(t *testing.T) {
 				Schedule: schedule, ConcurrencyPolicy: test.policy, SuccessfulJobsHistoryLimit: ptr.To[int32](1), FailedJobsHistoryLimit: ptr.To[int32](0),
 			}})
 		}}
-		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, IsHuge: test.fails, Operations: slices.Insert(operations, 0, create), Then: test.then, Budget: budget, Until: until})
+		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, Operations: slices.Insert(operations, 0, create), Then: test.then, Part: part, All: all, Until: until})
 	}
 }
 

@@ -71,8 +71,8 @@ func TestExplore(t *testing.T) {
 	}}
 	starts := owned.Starts(owned.Edit("scaled down to nothing"), image, port, owned.Remove("services", background), owned.Remove("memcacheds", background), owned.Refuse())
 	starts = append(starts,
-		explore.Start{Name: "the name of the Service is taken", IsLarge: true, Operations: []explore.Operation{owned.TakeName("services")}, Then: create},
-		explore.Start{Name: "settled, more Pods", IsHuge: true, Operations: create, Then: []explore.Operation{
+		explore.Start{Name: "the name of the Service is taken", IsLarge: true, Part: "1+0", Operations: []explore.Operation{owned.TakeName("services")}, Then: create},
+		explore.Start{Name: "settled, more Pods", All: "1+0", Operations: create, Then: []explore.Operation{
 			owned.Edit("scaled up"), owned.Drift("edited by hand"), owned.Remove("deployments", background), owned.Remove("memcacheds", metav1.DeletePropagationOrphan),
 		}})
 	explore.Check(t, owned.Kind, starts...)

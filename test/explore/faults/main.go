@@ -185,8 +185,8 @@ func (f *fault) explore(ctx context.Context, dir, without string) (found finding
 }
 
 var (
-	violation = regexp.MustCompile(`explore_test\.go:\d+: ((?:rule \d+|[SL]\d)): .*\n((?:        .*\n)+?) +func TestPath`)
-	explored  = regexp.MustCompile(`explore_test\.go:\d+: (\d\+\d): (\d+) states, .* in (\S+)\n`)
+	violation = regexp.MustCompile(`\w+\.go:\d+: ((?:rule \d+|[SL]\d)): .*\n((?:        .*\n)+?) +func TestPath`)
+	explored  = regexp.MustCompile(`\w+\.go:\d+: (\d\+\d): (\d+) states, .* in (\S+)\n`)
 )
 
 // parse returns the first violation in the output of TestExplore and the exploration that found it, or the last one.

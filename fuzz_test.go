@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -31,94 +30,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/sim"
 )
-
-const (
-	// checks and memoryChecks are how many sequences a plain `go test` runs. `make random`
-	// runs more, and others each time.
-	checks       = 1000
-	memoryChecks = 200
-)
-
-// TestRandom runs random sequences of operations and faults in a simulated cluster. At each
-// write the invariants S1 to S4 hold. Once nothing changes any more the cluster is as the
-// contract says, and the controller writes nothing over time, a relist, a restart and
-// resyncs.
-func TestRandom(t *testing.T) {
-	sim.Check(t, checks, sim.Profile{MaxOps: 30}, simulate)
-}
-
-// TestRandomMemory drops what the process remembers before each of its requests, and
-// compares the outcome with that of the same sequence without: losing it is harmless. If
-// a Foo ever waited for another's name the outcome depends on their order and may differ.
-func TestRandomMemory(t *testing.T) {
-	compared := 0
-	sim.Check(t, memoryChecks, sim.Profile{MaxOps: 12, Settled: true}, func(sequence sim.Sequence) sim.Result {
-		with, without := simulate(sequence), simulate(forgetting(sequence))
-		if len(with.Violations) == 0 && !with.Contested && !without.Contested {
-			compared++
-			if without.Outcome != with.Outcome {
-				without.Violations = append(without.Violations, "without its memory the controller came to\n"+without.Outcome+"\nand with it to\n"+with.Outcome)
-			}
-		}
-		if len(without.Violations) > 0 {
-			return without
-		}
-		return with
-	})
-	t.Logf("Compared %d outcomes", compared)
-}
-
-// forgetting returns the sequence with the memory dropped before each of the ten requests
-// that follow each operation.
-func forgetting(sequence sim.Sequence) sim.Sequence {
-	ops := sequence.Ops
-	sequence.Ops = nil
-	for _, op := range ops {
-		for before := range 10 {
-			sequence.Ops = append(sequence.Ops, sim.Op{Verb: sim.Forget, Before: before + 1})
-		}
-		sequence.Ops = append(sequence.Ops, op)
-	}
-	return sequence
-}
-
-func simulate(sequence sim.Sequence) sim.Result {
-	return sim.Run(sequence, newSimulated)
-}
-
-// simulated adapts the Foo controller to test/sim.
-type simulated struct{ *instance }
-
-func newSimulated(ctx context.Context, env sim.Env) sim.Controller {
-	return simulated{newInstance(ctx, env)}
-}
-
-// Run implements sim.Controller.
-func (s simulated) Run(ctx context.Context) {
-	for _, factory := range s.informers {
-		factory.StartWithContext(ctx)
-	}
-	// It fails if ctx is done before the caches are filled.
-	_ = s.Worker.Run(ctx)
-	for _, factory := range s.informers {
-		factory.Shutdown()
-	}
-}
-
-// Forget implements sim.Controller.
-func (s simulated) Forget(foos []cache.ObjectName) {
-	for _, foo := range foos {
-		s.foos.Forget(foo)
-		s.Worker.Debouncer.Reset(foo)
-	}
-}
 
 // Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
 // go test -run '^$' -fuzz '^FuzzRepair$' -fuzztime 1m .
