@@ -19,9 +19,14 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -103,18 +108,164 @@ func TestFooWithoutSpec(t *testing.T) {
 	t.Parallel()
 	e := startEnv(t, "")
 	sh(t, applyFoo(e.namespace, "specless", ""))
-	message := e.awaitNotReady("specless", v1alpha1.ReasonInvalidSpec)
-	mustContain(t, message, "spec.deploymentName is not set")
-	e.awaitOneEvent(e.foo("specless"), v1alpha1.ReasonInvalidSpec)
+	e.awaitReason("specless", v1alpha1.ReasonInvalidSpec, "spec.deploymentName is not set")
+	e.awaitEvent(e.foo("specless"), v1alpha1.ReasonInvalidSpec)
 	mustContain(t, e.kubectl("get foo specless -o wide"), "False", "InvalidSpec")
+	sh(t, applyFoo(e.namespace, "specless", "spec: {deploymentName: specless}"))
+	e.awaitReady("specless")
+}
 
-	t.Run("it becomes ready with a spec", func(t *testing.T) {
-		sh(t, applyFoo(e.namespace, "specless", "spec: {deploymentName: specless}"))
-		e.awaitReady("specless")
+// TestConditions shows how many conditions the CRD allows, and that the controller keeps those of others.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	// fill returns the error of a status with that many conditions of other types.
+	fill := func(count, length int) error {
+		foo := e.foo("x")
+		for i := range count {
+			meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
+				Type: fmt.Sprintf("example.com/Theirs%d", i), Status: metav1.ConditionTrue, Reason: "Kept", Message: strings.Repeat("x", length),
+			})
+		}
+		_, err := e.foos().UpdateStatus(t.Context(), foo, metav1.UpdateOptions{})
+		return err
+	}
+	for says, err := range map[string]error{
+		"Too many: 17: must have at most 16 items":                                         fill(16, 1),
+		"the messages of all conditions must have no more than 32768 characters together": fill(2, 20000),
+	} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("rule 24: error %v, want %q in it", err, says)
+		}
+	}
+	e.must(fill(15, 2000))
+	e.update("x", replicas(2))
+	if foo := e.awaitReady("x"); len(foo.Status.Conditions) != 16 || !meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.FooReady) {
+		t.Errorf("%d conditions", len(foo.Status.Conditions))
+	}
+}
+
+// TestPolicy shows what the examples of ValidatingAdmissionPolicies allow in a namespace with
+// limits, and that others have none.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	shared.deploy(t)
+	limited, free := unique("limited"), unique("free")
+	sh(t, fmt.Sprintf("kubectl create namespace %s && kubectl create namespace %s && kubectl label namespace %s example.com/limits=enforced", limited, free, limited))
+	policies := " --namespace=" + limited + " -f artifacts/examples/$(cd artifacts/examples && echo *-policy.yaml | sed 's# # -f artifacts/examples/#g')"
+	sh(t, "kubectl apply"+policies)
+	shOnCleanup(t, fmt.Sprintf("kubectl delete --ignore-not-found %s && kubectl delete namespace --wait=false %s %s", policies, limited, free))
+	const tooMany = "spec.replicas: 11 are more than the 10 that ConfigMap foo-limits allows"
+	eventually(t, "the API server enforces the policy", func(context.Context) error {
+		output, err := try(t, strings.Replace(applyFoo(limited, "probe", "spec: {deploymentName: x, replicas: 11}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
+		switch {
+		case err == nil:
+			return errors.New("11 replicas are admitted")
+		case !strings.Contains(output, tooMany):
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
 	})
-	t.Run("it can be deleted", func(t *testing.T) {
-		sh(t, applyFoo(e.namespace, "again", ""))
-		e.awaitNotReady("again", v1alpha1.ReasonInvalidSpec)
-		e.kubectl("delete foo again --cascade=foreground")
+	const registries = " is of none of the registries that ConfigMap foo-limits allows: registry.example.com, registry.k8s.io"
+	sh(t, applyFoo(limited, "x", "spec: {deploymentName: x, replicas: 10, image: registry.k8s.io/nginx}"))
+	mustContain(t, shFails(t, applyFoo(limited, "x", "spec: {deploymentName: x, replicas: 11}")), tooMany)
+	mustContain(t, shFails(t, applyFoo(limited, "plain", "spec: {deploymentName: plain}")), "spec.image: "+defaultImage+registries)
+	mustContain(t, shFails(t, "kubectl scale foo x --replicas=11 --namespace="+limited), tooMany)
+	sh(t, "kubectl scale foo x --replicas=9 --namespace="+limited)
+	for _, image := range []string{"nginx", "registry.k8s.io.example.com/nginx", "docker.io/nginx"} {
+		mustContain(t, shFails(t, applyFoo(limited, "x", "spec: {deploymentName: x, image: "+image+"}")), "spec.image: "+image+registries)
+	}
+	// +drop:memcached,crontab
+	for _, check := range []func(t *testing.T, limited, registries string){
+		memcachedPolicy, // +drop:memcached
+		cronTabPolicy,   // +drop:crontab
+	} {
+		check(t, limited, registries)
+	}
+	// +drop:end
+	sh(t, applyFoo(free, "x", "spec: {deploymentName: x, replicas: 11, image: nginx}"))
+
+	sh(t, "kubectl delete configmap foo-limits --namespace="+limited)
+	eventually(t, "without the ConfigMap nothing is admitted", func(context.Context) error {
+		output, err := try(t, applyFoo(limited, "later", "spec: {deploymentName: later, replicas: 1, image: registry.k8s.io/nginx}"))
+		if err == nil || !strings.Contains(output, "no params found") {
+			return fmt.Errorf("error %w: %s", err, output)
+		}
+		return nil
 	})
+}
+
+// defaultImage is what the controller runs if a Foo names no image.
+const defaultImage = "nginx:latest"
+
+// TestRenameRefusedByPolicy runs with the policy that deploy applies.
+func TestRenameRefusedByPolicy(t *testing.T) {
+	t.Parallel()
+	e := startEnv(t, "")
+	e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	e.kubectl(`patch deployment old -p '{"spec":{"template":{"spec":{"volumes":[{"name":"host","hostPath":{"path":"/tmp"}}]}}}}'`)
+	e.kubectl("rollout status deployment old")
+	e.update("x", deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "starts no Pods with a hostPath volume; remove it", "the former Deployment", "old")
+
+	// The controller changes what it owns, as long as it leaves the template as it is.
+	e.update("x", deploymentName("old"), replicas(3))
+	e.awaitReady("x")
+	e.update("x", deploymentName("new"))
+	e.kubectl(`patch deployment old --type=json -p '[{"op":"remove","path":"/spec/template/spec/volumes"}]'`)
+	e.awaitReady("x")
+	e.awaitGone("old")
+}
+
+// TestUsersPolicy applies the policies for those who write our kinds. Other tests run meanwhile,
+// as a user who may do everything.
+func TestUsersPolicy(t *testing.T) {
+	t.Parallel()
+	e := startEnv(t, "")
+	sh(t, "kubectl apply -k artifacts/deploy/policy-users")
+	shOnCleanup(t, "kubectl delete -k artifacts/deploy/policy-users")
+	user := unique("jane")
+	var resources, names []string
+	for _, k := range shared.kinds {
+		resources, names = append(resources, k.crd()), append(names, k.Names.Kind)
+	}
+	e.kubectl("create role jane --verb=get,create,patch --resource=" + strings.Join(resources, ","))
+	e.kubectl("create rolebinding jane --role=jane --user=" + user)
+	e.kubectl("create role dependents --verb=create --resource=" + strings.Join(shared.dependents, ","))
+	samples := fmt.Sprintf(`kubectl apply --namespace=%s --as=%s -f $(grep -lE '^kind: "?(%s)"?$' artifacts/examples/*.yaml | paste -sd, -)`, e.namespace, user, strings.Join(names, "|"))
+	refused := user + " may not create in the namespace " + e.namespace
+	eventually(t, "the API server enforces the policies", func(context.Context) error {
+		output, err := try(t, samples+" --dry-run=server")
+		if count := strings.Count(output, refused); err == nil || count < len(shared.kinds) {
+			return fmt.Errorf("error %w, %d of %d kinds refused: %s", err, count, len(shared.kinds), output)
+		}
+		return nil
+	})
+
+	e.kubectl("create rolebinding dependents --role=dependents --user=" + user)
+	eventually(t, "a user who may create the dependents creates each kind", func(context.Context) error {
+		output, err := try(t, samples)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	})
+	e.awaitReady("example-foo")
+
+	e.kubectl("delete rolebinding dependents")
+	spec := fmt.Sprintf(`kubectl patch foo example-foo --namespace=%s --as=%s --type=merge -p '{"spec":{"replicas":2}}'`, e.namespace, user)
+	eventually(t, "another user may not change the spec", func(context.Context) error {
+		output, err := try(t, spec+" --dry-run=server")
+		if err == nil || !strings.Contains(output, "the Foo creates deployments, which "+refused) {
+			return fmt.Errorf("error %w: %s", err, output)
+		}
+		return nil
+	})
+	sh(t, strings.Replace(spec, `"spec":{"replicas":2}`, `"metadata":{"labels":{"a":"b"}}`, 1))
+	// The garbage collector writes finalizers.
+	e.kubectl("delete foo example-foo --cascade=foreground")
+	e.awaitGone("example-foo")
 }

@@ -72,9 +72,7 @@ func (s *suite) deploy(t *testing.T) {
 	sh(t, "make deploy IMG="+testImage)
 	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
-	if err := s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets))
 	s.secrets = secrets
 }
 
@@ -113,13 +111,9 @@ func (s *suite) asInPod(t *testing.T, secrets, command string) string {
 		return fmt.Sprintf("exec %s --kubeconfig=%s --leader-elect-resource-namespace=$(cat %s/namespace)", command, kubeconfig, secrets)
 	}
 	address, err := url.Parse(s.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, port, err := net.SplitHostPort(address.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inside := fmt.Sprintf(`mount -t tmpfs none "$(readlink -f %s)" && mkdir -p %s && cp "$SECRETS"/* %s && exec %s`, secretsRoot, secretsDir, secretsDir, command)
 	return fmt.Sprintf("KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%s SECRETS='%s' exec %s bash -c '%s'", host, port, secrets, unshare, inside)
 }
@@ -154,9 +148,7 @@ func startWithSecrets(t *testing.T, secrets, flags string) *process {
 	}
 	container := unique(filepath.Base(shared.work))
 	address, err := url.Parse(shared.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// These options are the manifests' security context, and what the kubelet mounts.
 	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
 		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,

@@ -29,7 +29,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -82,10 +81,7 @@ func TestEveryRightIsMissed(t *testing.T) {
 // createAccountsNamespace creates the namespace of the service accounts if there is none.
 func createAccountsNamespace(t *testing.T) {
 	t.Helper()
-	_, err := shared.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: accountsNamespace}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
+	sh(t, "kubectl create namespace "+accountsNamespace+" -o yaml --dry-run=client | kubectl apply -f -")
 }
 
 // newAccount creates a service account with these rights, and returns its user name and a
@@ -94,18 +90,15 @@ func (e *env) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
 	e.Helper()
 	meta := metav1.ObjectMeta{Name: unique("account")}
 	shOnCleanup(e.T, "kubectl delete clusterrole,clusterrolebinding "+meta.Name)
-	_, err := shared.kube.CoreV1().ServiceAccounts(accountsNamespace).Create(e.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	e.must(err)
-	_, err = shared.kube.RbacV1().ClusterRoles().Create(e.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-	e.must(err)
-	_, err = shared.kube.RbacV1().ClusterRoleBindings().Create(e.Context(), &rbacv1.ClusterRoleBinding{
+	createObject(e, shared.kube.CoreV1().ServiceAccounts(accountsNamespace), &corev1.ServiceAccount{ObjectMeta: meta})
+	createObject(e, shared.kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules})
+	createObject(e, shared.kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountsNamespace, Name: meta.Name}},
-	}, metav1.CreateOptions{})
-	e.must(err)
+	})
 	user = "system:serviceaccount:" + accountsNamespace + ":" + meta.Name
-	e.awaitAccess(user, rules[0], true)
+	e.awaitAccess(user, rules[0])
 	return user, requestToken(e.T, accountsNamespace, meta.Name)
 }
 
@@ -146,10 +139,8 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 func keepFoosBusy(e *env, _, _ string) (flags string) {
 	e.Helper()
 	for _, foo := range []struct{ name, asksFor string }{{"foo-drift", "foo-drift"}, {"foo-renamed", "foo-new"}} {
-		created := e.create(foo.name, deploymentName(foo.asksFor))
-		deployment := stockDeployment(created, "nginx")
-		deployment.Name = foo.name
-		deployment.Labels = map[string]string{managedBy: "sample-controller"}
+		deployment := stockDeployment(e.create(foo.name, deploymentName(foo.asksFor)), "nginx")
+		deployment.Name, deployment.Labels = foo.name, map[string]string{managedBy: "sample-controller"}
 		// The controller deletes no Deployment that it has not written.
 		_, err := e.deployments().Create(e.Context(), deployment, metav1.CreateOptions{FieldManager: "sample-controller"})
 		e.must(err)
@@ -212,7 +203,7 @@ func (e *env) refused(ctx context.Context, user, token, missing string) error {
 			_, _ = e.deployments().Update(ctx, d, metav1.UpdateOptions{})
 		}
 	}
-	e.driftMemcachedService(ctx) // +drop:memcached
+	e.driftMemcachedService() // +drop:memcached
 	if strings.HasPrefix(missing, "get ") || strings.HasPrefix(missing, "patch ") {
 		e.driftExamples()
 	}

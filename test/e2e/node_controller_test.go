@@ -136,9 +136,7 @@ func TestNodeRestrictions(t *testing.T) {
 func memoryLimit(t *testing.T, pid int) string {
 	t.Helper()
 	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(strings.TrimSpace(string(cgroups))) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		file := filepath.Join("/sys/fs/cgroup", fields[2], "memory.max")
@@ -169,8 +167,7 @@ func TestNodeLeader(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := *e
-			f.T = t
+			f := e.in(t)
 			f.awaitControllers()
 			former := f.awaitLeader()
 			holder, err := leaseHolder(t.Context())
@@ -356,16 +353,12 @@ func TestNodeLost(t *testing.T) {
 func kubeletOf(t *testing.T, node string) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, entry := range entries {
 		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		if strings.Contains(string(command), "/kubelet\x00") && strings.Contains(string(command), "--hostname-override\x00"+node+"\x00") {
 			pid, err := strconv.Atoi(entry.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return pid
 		}
 	}

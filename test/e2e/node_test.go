@@ -38,12 +38,6 @@ import (
 // hack/e2e-node.sh runs these tests, on two nodes that run containers. The processes of all Pods are in
 // the PID namespace of the tests, and their addresses can be reached from here.
 
-// apply applies a manifest in the env's namespace.
-func (e *env) apply(manifest string) {
-	e.Helper()
-	sh(e.T, "kubectl --namespace="+e.namespace+" apply -f - <<'EOF'\n"+manifest+"\nEOF")
-}
-
 // awaitFoo waits until the controller has reported the spec of the Foo, and that it is ready.
 func (e *env) awaitFoo(name string) {
 	e.Helper()
@@ -88,9 +82,7 @@ func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod,
 func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -178,8 +170,7 @@ func TestNodePods(t *testing.T) {
 		"unready":  `{"name": "nginx", "readinessProbe": {"httpGet": {"path": "/none", "port": 80}, "periodSeconds": 1}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := *e
-			f.T = t
+			f := e.in(t)
 			sh(t, applyFoo(f.namespace, name, "spec: {deploymentName: "+name+"}"))
 			f.awaitFoo(name)
 			f.kubectl(fmt.Sprintf(`patch deployment %s --patch '{"spec": {"template": {"spec": {"containers": [%s]}}}}'`, name, change))

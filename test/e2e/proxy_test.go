@@ -19,105 +19,19 @@ limitations under the License.
 package e2e
 
 import (
-	"io"
-	"net"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
-
-// tcpProxy forwards TCP connections to the API server, and can close them.
-type tcpProxy struct {
-	t        *testing.T
-	listener net.Listener
-	target   string
-
-	mu   sync.Mutex
-	open map[net.Conn]bool
-}
-
-// startTCPProxy starts a proxy that ends with the test.
-func startTCPProxy(t *testing.T) *tcpProxy {
-	t.Helper()
-	target, err := url.Parse(shared.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &tcpProxy{t: t, listener: listen(t), target: target.Host, open: map[net.Conn]bool{}}
-	go p.serve(p.listener)
-	t.Cleanup(func() {
-		_ = p.listener.Close()
-		p.cut()
-	})
-	return p
-}
-
-func (p *tcpProxy) address() string {
-	return "https://" + p.listener.Addr().String()
-}
-
-func (p *tcpProxy) serve(listener net.Listener) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.open[client], p.open[server] = true, true
-		p.mu.Unlock()
-		go p.pass(client, server)
-		go p.pass(server, client)
-	}
-}
-
-// pass copies until either side closes its connection, then closes both.
-func (p *tcpProxy) pass(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = from.Close()
-	_ = to.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.open, from)
-}
-
-// cut closes all connections and returns their number.
-func (p *tcpProxy) cut() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for connection := range p.open {
-		_ = connection.Close()
-	}
-	return len(p.open) / 2
-}
-
-// unplug closes the listener and all connections. plug listens again at the same address.
-func (p *tcpProxy) unplug() (plug func()) {
-	p.t.Helper()
-	address := p.listener.Addr().String()
-	_ = p.listener.Close()
-	p.cut()
-	return func() {
-		p.t.Helper()
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		p.listener = listener
-		go p.serve(listener)
-	}
-}
 
 // httpProxy forwards HTTP requests to the API server, as kubectl proxy does, and can answer
 // them itself or hold them back.
@@ -137,17 +51,11 @@ type intercept func(http.ResponseWriter, *http.Request) bool
 func startHTTPProxy(t *testing.T) *httpProxy {
 	t.Helper()
 	target, err := url.Parse(shared.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport, err := rest.TransportFor(shared.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	anonymous, err := rest.TransportFor(rest.AnonymousClientConfig(shared.config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	upstream := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     &authTransport{admin: transport, anonymous: anonymous},
@@ -215,6 +123,33 @@ func (p *httpProxy) hold(matches func(*http.Request) bool) (arrived <-chan struc
 	return came, resume
 }
 
-func createsDeployment(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments")
+// unplug closes all connections, and each one that arrives until plug is called.
+func (p *httpProxy) unplug() (plug func()) {
+	var plugged atomic.Bool
+	p.add(func(http.ResponseWriter, *http.Request) bool {
+		if !plugged.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	p.server.CloseClientConnections()
+	return func() { plugged.Store(true) }
+}
+
+// kubeconfig returns a kubeconfig that names the proxy and the user. It uses TLS, because
+// client-go sends credentials over TLS only.
+func (p *httpProxy) kubeconfig(user *clientcmdapi.AuthInfo) string {
+	p.t.Helper()
+	server := httptest.NewTLSServer(p.server.Config.Handler)
+	p.t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return writeKubeconfig(p.t, func(config *clientcmdapi.Config) {
+		setUser(config, user)
+		for _, cluster := range config.Clusters {
+			cluster.Server = server.URL
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		}
+	})
 }

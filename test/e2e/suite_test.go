@@ -19,24 +19,33 @@ limitations under the License.
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/test/kinds"
@@ -128,20 +137,6 @@ func newSuite() (*suite, error) {
 	return s, err
 }
 
-// minor returns the minor version of the API server. The tests also run with earlier ones.
-func (s *suite) minor(t *testing.T) int {
-	t.Helper()
-	version, err := s.kube.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
-	minor, err := strconv.Atoi(version.Minor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return minor
-}
-
 func (s *suite) kubeconfig() string {
 	return filepath.Join(s.home, ".kube", "config")
 }
@@ -193,6 +188,13 @@ func unique(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, shared.names.Add(1))
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually waits until check returns nil, and fails the test with check's last error if
 // that takes longer than waitTimeout.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
@@ -227,4 +229,126 @@ func consistently(t *testing.T, what string, period time.Duration, check func() 
 	if failure != nil {
 		t.Fatalf("%s: %v", what, failure)
 	}
+}
+
+// kind is a kind that the controller reconciles, as its CRD describes it.
+type kind struct {
+	Group string
+	Names struct {
+		Kind, Plural, Singular string
+	}
+}
+
+// crd returns the name of the CRD, such as foos.samplecontroller.k8s.io.
+func (k kind) crd() string {
+	return k.Names.Plural + "." + k.Group
+}
+
+// finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
+// admission plugin demands for owner references to this kind. No request shows it in the
+// audit log.
+func (k kind) finalizersRight() string {
+	return rightOf("update", k.Group, k.Names.Plural+"/finalizers")
+}
+
+// manifest has the fields of the CRDs and ClusterRoles in install.yaml that tests read.
+type manifest struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Spec  kind
+	Rules []rbacv1.PolicyRule
+}
+
+// readKinds returns the kinds whose CRDs install.yaml has, and the resources of their
+// dependents, such as deployments.apps: those that its roles allow to create and watch.
+func readKinds(root string) (kinds []kind, dependents []string, err error) {
+	data, err := os.ReadFile(filepath.Join(root, "artifacts/deploy/install.yaml"))
+	if err != nil {
+		return nil, nil, err
+	}
+	var rules []rbacv1.PolicyRule
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		object := manifest{}
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if object.Kind == "CustomResourceDefinition" {
+			kinds = append(kinds, object.Spec)
+		}
+		rules = append(rules, object.Rules...)
+	}
+	ours := func(group string) bool {
+		return slices.ContainsFunc(kinds, func(k kind) bool { return k.Group == group })
+	}
+	verbs := map[schema.GroupResource][]string{}
+	for _, rule := range singleRules(rules...) {
+		resource := schema.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+		verbs[resource] = append(verbs[resource], rule.Verbs[0])
+	}
+	for resource, verbs := range verbs {
+		if slices.Contains(verbs, "create") && slices.Contains(verbs, "watch") && !ours(resource.Group) {
+			dependents = append(dependents, resource.String())
+		}
+	}
+	slices.Sort(dependents)
+	if len(kinds) == 0 || len(dependents) == 0 {
+		return nil, nil, errors.New("install.yaml has no CRDs, or no rights to what the controller creates")
+	}
+	return kinds, dependents, nil
+}
+
+// kindOfObject returns the kind whose name in lower case begins the object's name, as
+// those of TestEveryRightIsMissed do.
+func (s *suite) kindOfObject(name string) kind {
+	i := slices.IndexFunc(s.kinds, func(k kind) bool { return strings.HasPrefix(name, k.Names.Singular+"-") })
+	if i < 0 {
+		return kind{}
+	}
+	return s.kinds[i]
+}
+
+// resources returns the resources of all kinds and of their dependents, as arguments of
+// kubectl.
+func (s *suite) resources() string {
+	var names []string
+	for _, k := range s.kinds {
+		names = append(names, k.crd())
+	}
+	return strings.Join(append(names, s.dependents...), ",")
+}
+
+// writeKubeconfig writes a changed copy of the suite's kubeconfig and returns its path.
+func writeKubeconfig(t *testing.T, change func(*clientcmdapi.Config)) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	must(t, err)
+	change(config)
+	path := filepath.Join(t.TempDir(), "config")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
+
+// kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.
+func kubeconfigOf(t *testing.T, user *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	return writeKubeconfig(t, func(config *clientcmdapi.Config) { setUser(config, user) })
+}
+
+func setUser(config *clientcmdapi.Config, user *clientcmdapi.AuthInfo) {
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = user
+	}
+}
+
+// requestToken requests a token of the service account from the API server.
+func requestToken(t *testing.T, namespace, account string) string {
+	t.Helper()
+	request, err := shared.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	return request.Status.Token
 }

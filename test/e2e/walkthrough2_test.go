@@ -74,9 +74,7 @@ func crdIsServed(t *testing.T) {
 		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io unchanged")
 
 	crd, err := os.ReadFile(filepath.Join(shared.root, "artifacts/examples/crd.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, err := os.ReadFile(filepath.Join(shared.root, "artifacts/examples/crd-status-subresource.yaml"))
 	if err != nil || !bytes.Equal(crd, other) {
 		t.Errorf("crd-status-subresource.yaml is not crd.yaml (%v)", err)
@@ -89,9 +87,7 @@ func exampleFoo(t *testing.T) {
 	shUntil(t, `kubectl get foo -o wide`, `^NAME +DEPLOYMENT +DESIRED +AVAILABLE +READY +AGE +REASON +IMAGE\nexample-foo +example-foo +1 +1 +True +\d+s +DeploymentAvailable *\n$`)
 
 	foo := &v1alpha1.Foo{}
-	if err := yaml.Unmarshal([]byte(sh(t, `kubectl get foo example-foo -o yaml`)), foo); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(sh(t, `kubectl get foo example-foo -o yaml`)), foo))
 	if foo.Spec.DeploymentName != "example-foo" || *foo.Spec.Replicas != 1 || foo.Status.AvailableReplicas != 1 {
 		t.Errorf("example-foo is %+v", foo)
 	}

@@ -47,9 +47,7 @@ func TestWalkthrough3(t *testing.T) {
 
 func podsAreAdmitted(t *testing.T) {
 	pods, err := shared.kube.CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=sample-controller"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(pods.Items) != 2 {
 		t.Errorf("%d Pods, want 2", len(pods.Items))
 	}
@@ -73,9 +71,7 @@ func deployedFlags(t *testing.T) string {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
 	text := sh(t, "kubectl --namespace="+systemNamespace+" get deployment sample-controller -o json")
-	if err := json.Unmarshal([]byte(text), deployment); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), deployment))
 	args := deployment.Spec.Template.Spec.Containers[0].Args
 	return strings.Join(args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 -v=2"
 }
@@ -154,9 +150,7 @@ func requireOnlyLeaseWrites(t *testing.T, mark int) {
 func auditedRequests(t *testing.T) []*request {
 	t.Helper()
 	requests, err := shared.audit.read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return requests
 }
 
@@ -207,9 +201,7 @@ func scrape(t *testing.T, p *process) {
 func checkDocumented(t *testing.T, metrics string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(shared.root, "docs/operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(metrics) {
 		name, found := strings.CutPrefix(line, "# HELP ")
 		if name, _, _ = strings.Cut(name, " "); !found || strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
@@ -225,9 +217,7 @@ func checkDocumented(t *testing.T, metrics string) {
 	}
 	for _, file := range files {
 		alerts, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
 			runbook := regexp.MustCompile(`runbook: (docs/\w+\.md)#` + strings.ToLower(alert[1]) + `\n`).FindStringSubmatch(string(alerts))
 			if runbook == nil {
@@ -260,9 +250,7 @@ var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|work
 func checkServed(t *testing.T, metrics, file string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := metricName.FindAllString(string(data), -1)
 	if len(names) == 0 {
 		t.Errorf("%s uses no metric", file)
@@ -278,22 +266,16 @@ func checkServed(t *testing.T, metrics, file string) {
 func fetch(t *testing.T, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	// The controller signs its certificate itself.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	response, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return response.StatusCode, string(body)
 }

@@ -112,9 +112,7 @@ func scaleSubresource(t *testing.T) {
 	sh(t, "kubectl wait --for=condition=Ready foo/example-foo")
 	scale := &autoscalingv1.Scale{}
 	output := sh(t, `kubectl get --raw /apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos/example-foo/scale`)
-	if err := json.Unmarshal([]byte(output), scale); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(output), scale))
 	if scale.Kind != "Scale" || scale.Spec.Replicas != 2 || scale.Status.Replicas != 2 || scale.Status.Selector != "app=nginx,controller=example-foo" {
 		t.Errorf("scale is %+v", scale)
 	}

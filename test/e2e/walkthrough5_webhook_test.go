@@ -120,9 +120,7 @@ func newWebhookEnv(t *testing.T) *webhookEnv {
 	// Other tests need the CRD without the webhooks, even if this test fails.
 	shOnCleanup(t, removeWebhooks, "kubectl delete namespace "+w.namespace+" --wait=false")
 	w.install(t, "127.0.0.1:1", "127.0.0.1:1")
-	if err := shared.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, webhookAccount), w.secrets); err != nil {
-		t.Fatal(err)
-	}
+	must(t, shared.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, webhookAccount), w.secrets))
 	w.start("127.0.0.1:0")
 	w.address = w.server.awaitServing("webhooks")
 	w.install(t, w.address, w.address)
@@ -187,13 +185,9 @@ func (w *webhookEnv) install(t *testing.T, admission, conversion string) {
 		t.Fatalf("the component has %d objects, want 14", len(kept))
 	}
 	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": kept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "webhook.json")
-	if err := os.WriteFile(path, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, list, 0o600))
 	sh(t, "kubectl apply -f "+path)
 }
 
@@ -286,14 +280,8 @@ func (w *webhookEnv) awaitRefused(t *testing.T, deployment, reason string) {
 // versions reads, writes and watches a Foo through both versions.
 func (w *webhookEnv) versions(t *testing.T) {
 	alphas, betas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace), shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	before, err := betas.List(t.Context(), metav1.ListOptions{})
-	must(err)
+	must(t, err)
 	// The API server ends the watches of a resource whose CRD changes, as when a caBundle is written.
 	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), before.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -301,39 +289,39 @@ func (w *webhookEnv) versions(t *testing.T) {
 			return betas.Watch(ctx, options)
 		},
 	})
-	must(err)
+	must(t, err)
 	defer events.Stop()
 	_, err = betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: v1beta1.FooSpec{
 		Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:1"}, Replicas: ptr.To[int32](0),
 	}}, metav1.CreateOptions{})
-	must(err)
+	must(t, err)
 	alpha, err := alphas.Get(t.Context(), "both", metav1.GetOptions{})
-	must(err)
+	must(t, err)
 	if diff := cmp.Diff(v1alpha1.FooSpec{DeploymentName: "both", Image: "nginx:1", Replicas: ptr.To[int32](0)}, alpha.Spec); diff != "" {
 		t.Errorf("as v1alpha1 (-want +got):\n%s", diff)
 	}
 	_, err = alphas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"image":"nginx:2"},"metadata":{"annotations":{"kept":"yes"}}}`), metav1.PatchOptions{})
-	must(err)
+	must(t, err)
 	_, err = betas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"deployment":{"image":"nginx:3"}}}`), metav1.PatchOptions{})
-	must(err)
+	must(t, err)
 	sh(t, strings.Replace(w.apply("v1beta1", "both", "spec: {deployment: {name: both}, replicas: 2}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=beta", 1))
 	sh(t, strings.Replace(w.apply("v1alpha1", "both", "spec: {deploymentName: both, image: 'nginx:4'}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=alpha", 1))
 	mustContain(t, sh(t, "kubectl scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3 --namespace="+w.namespace), "scaled")
 	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1beta1.samplecontroller.k8s.io/both --namespace="+w.namespace)
 
 	beta, err := betas.Get(t.Context(), "both", metav1.GetOptions{})
-	must(err)
+	must(t, err)
 	if diff := cmp.Diff(v1beta1.FooSpec{Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:4"}, Replicas: ptr.To[int32](3)}, beta.Spec); diff != "" {
 		t.Errorf("as v1beta1 (-want +got):\n%s", diff)
 	}
 	if beta.Annotations["kept"] != "yes" || beta.Status.AvailableReplicas != 3 {
 		t.Errorf("%+v", beta)
 	}
-	must(awaitWatched(t, events, beta.ResourceVersion))
+	must(t, awaitWatched(t, events, beta.ResourceVersion))
 	mustContain(t, sh(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io both --namespace="+w.namespace), "both         3         3           True")
 	mustContain(t, sh(t, "kubectl explain foos.spec.deployment --api-version=samplecontroller.k8s.io/v1beta1"), "image", "name")
 	mustContain(t, shFails(t, w.apply("v1beta1", "bad", "spec: {deployment: {name: Bad_Name}}")), "spec.deployment.name")
-	must(alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))
+	must(t, alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))
 }
 
 // awaitWatched returns nil once the watch has reported the resourceVersion.
@@ -404,9 +392,7 @@ func (w *webhookEnv) compareVersions(t *testing.T) {
 			if a.Name != b.Name || a.ResourceVersion != b.ResourceVersion {
 				continue
 			}
-			if err := sameInBoth(a, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, sameInBoth(a, b))
 			compared[a.Name] = true
 		}
 		if len(compared) < len(alpha.Items) {

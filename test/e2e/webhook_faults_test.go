@@ -76,13 +76,9 @@ func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 func (w *webhookEnv) trustedAuthorities(t *testing.T) map[string]bool {
 	t.Helper()
 	bundle, err := base64.StdEncoding.DecodeString(sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.spec.conversion.webhook.clientConfig.caBundle}'"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	authorities, err := cert.ParseCertsPEM(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	trusted := map[string]bool{}
 	for _, authority := range authorities {
 		trusted[string(authority.Raw)] = true
@@ -107,9 +103,7 @@ func (w *webhookEnv) repairs(t *testing.T) {
 	}
 	t.Run("the CA bundles are of another authority", func(t *testing.T) {
 		stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.trust(t, stranger)
 		w.awaitWebhooks(t)
 		sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
@@ -239,9 +233,7 @@ func ignoredWebhookFailures(t *testing.T) (count int) {
 	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
 	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)[.]`+regexp.QuoteMeta("samplecontroller.k8s.io")+`".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
 		n, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		count += n
 	}
 	return count

@@ -57,9 +57,7 @@ func (w *webhookEnv) files(t *testing.T) {
 	var bundle []byte
 	for i := range pairs {
 		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pairs[i] = [2][]byte{certificate, key}
 		bundle = append(bundle, certificate...)
 	}
@@ -71,12 +69,8 @@ func (w *webhookEnv) files(t *testing.T) {
 		t.Helper()
 		// Between the two renames the key does not match the certificate.
 		for i, file := range []string{certFile, keyFile} {
-			if err := os.WriteFile(file+".new", pair[i], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(file+".new", file); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file+".new", pair[i], 0o600))
+			must(t, os.Rename(file+".new", file))
 		}
 	}
 	replace(pairs[0])
@@ -118,9 +112,7 @@ func (w *webhookEnv) servedCertificate(t *testing.T) []byte {
 	// The caller compares the certificate instead of verifying it.
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", w.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = connection.Close() }()
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw
 }

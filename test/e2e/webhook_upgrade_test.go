@@ -104,9 +104,7 @@ func webhookUpgrade(t *testing.T) {
 func requireController(t *testing.T) {
 	t.Helper()
 	deployment, err := shared.kube.AppsV1().Deployments(systemNamespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := deployment.Spec.Template.Spec.Containers[0]
 	if slices.ContainsFunc(container.Args, func(arg string) bool { return strings.Contains(arg, "webhook") }) ||
 		slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == "webhook" }) ||
@@ -123,11 +121,11 @@ func requireController(t *testing.T) {
 // requestWebhooks creates a Foo in both versions, without storing it, and returns an error if a
 // webhook has not answered.
 func requestWebhooks(ctx context.Context, namespace string) error {
-	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return err
 	}
-	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil && (alpha.Spec.DeploymentName != "x" || beta.Spec.Deployment.Name != "x") {
 		// The API server ignores an admission webhook that does not answer.
 		err = errors.New("no answer of the admission webhook")
@@ -211,14 +209,10 @@ type pod struct {
 
 func startKubelet(t *testing.T) *kubelet {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	k := &kubelet{t: t, pods: map[types.UID]*pod{}, program: filepath.Join(dir, upgrading), kubectl: filepath.Join(dir, "kubectl")}
-	if err := os.Symlink(filepath.Join(shared.work, "bin", "sample-controller"), k.program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(shared.work, "bin", "sample-controller"), k.program))
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -240,9 +234,7 @@ awk '
   /kubectl.kubernetes.io.default-container:/ { sub(/kubectl.*/, "%s"); print }
 ' | exec kubectl "$@"
 `, listener.Addr(), customStatus)
-	if err := os.WriteFile(k.kubectl, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(k.kubectl, []byte(script), 0o755))
 	return k
 }
 
@@ -285,9 +277,7 @@ func (k *kubelet) eventually(what string, check func(ctx context.Context) error)
 func (k *kubelet) sync() {
 	k.t.Helper()
 	pods, err := shared.kube.CoreV1().Pods(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, err)
 	left := map[types.UID]*pod{}
 	for i := range pods.Items {
 		object := &pods.Items[i]
@@ -303,9 +293,7 @@ func (k *kubelet) sync() {
 	}
 	k.pods = left
 	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, err)
 	var endpoints []string
 	for _, slice := range found.Items {
 		for _, endpoint := range slice.Endpoints {
@@ -329,9 +317,7 @@ func (k *kubelet) sync() {
 func (k *kubelet) requireReachable(pods []corev1.Pod, found []discoveryv1.EndpointSlice) {
 	k.t.Helper()
 	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, err)
 	ready := 0
 	for _, slice := range found {
 		for _, endpoint := range slice.Endpoints {
@@ -361,9 +347,7 @@ func admitsWebhooks(policy *networkingv1.NetworkPolicy, pod labels.Set) bool {
 func (k *kubelet) start(object *corev1.Pod) *pod {
 	k.t.Helper()
 	secrets := filepath.Join(shared.work, "tmp", object.Name)
-	if err := shared.writeSecrets(k.t.Context(), cache.NewObjectName(systemNamespace, object.Spec.ServiceAccountName), secrets); err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, shared.writeSecrets(k.t.Context(), cache.NewObjectName(systemNamespace, object.Spec.ServiceAccountName), secrets))
 	flags := strings.Join(object.Spec.Containers[0].Args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
 	if strings.Contains(flags, "--webhook-bind-address") {
 		flags += " --webhook-bind-address=127.0.0.1:0 --webhook-hosts=127.0.0.1"
@@ -385,9 +369,7 @@ func (k *kubelet) syncPod(p *pod, object *corev1.Pod) {
 		p.signal(syscall.SIGTERM)
 		p.stopped = true
 	case p.stopped && !p.running():
-		if err := shared.kube.CoreV1().Pods(systemNamespace).Delete(k.t.Context(), p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
-			k.t.Fatal(err)
-		}
+		must(k.t, shared.kube.CoreV1().Pods(systemNamespace).Delete(k.t.Context(), p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	}
 }
 
