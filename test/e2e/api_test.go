@@ -133,7 +133,7 @@ func TestConditions(t *testing.T) {
 		return err
 	}
 	for says, err := range map[string]error{
-		"Too many: 17: must have at most 16 items":                                         fill(16, 1),
+		"Too many: 17: must have at most 16 items":                                        fill(16, 1),
 		"the messages of all conditions must have no more than 32768 characters together": fill(2, 20000),
 	} {
 		if err == nil || !strings.Contains(err.Error(), says) {

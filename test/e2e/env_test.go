@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,36 @@ func (e *env) kubectl(arguments string) string {
 func (e *env) apply(manifest string) {
 	e.Helper()
 	e.kubectl("apply -f - <<'EOF'\n" + manifest + "\nEOF")
+}
+
+// load is a request that is repeated until it is stopped.
+type load struct {
+	answered atomic.Int64
+	// stop returns how many requests were answered.
+	stop func() int64
+}
+
+// startLoad calls ask, with how often it succeeded before, until the load is stopped. The test fails if it fails.
+func startLoad(t *testing.T, ask func(ctx context.Context, n int64) error) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l, done := &load{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := ask(ctx, l.answered.Load()); err == nil {
+				l.answered.Add(1)
+			} else if ctx.Err() == nil {
+				t.Errorf("after %d requests: %v", l.answered.Load(), err)
+			}
+		}
+	}()
+	l.stop = func() int64 {
+		cancel()
+		<-done
+		return l.answered.Load()
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
 }
 
 // --- Objects of every kind --------------------------------------------------

@@ -233,7 +233,7 @@ const rolloutStatus = "kubectl rollout status deployment/sample-controller --tim
 func TestNodeRollout(t *testing.T) {
 	e := newEnv(t)
 	e.awaitControllers()
-	stop := e.startChurn()
+	churn := e.startChurn()
 	for _, command := range []string{
 		"kubectl set image deployment/sample-controller sample-controller=registry.example.com/sample-controller:v2 --namespace=" + systemNamespace,
 		"kubectl rollout undo deployment/sample-controller --namespace=" + systemNamespace,
@@ -245,29 +245,12 @@ func TestNodeRollout(t *testing.T) {
 		e.awaitLeader()
 		t.Logf("rolled out in %s", time.Since(began).Round(100*time.Millisecond))
 	}
-	t.Logf("%d Foos were served meanwhile", stop())
+	t.Logf("%d Foos were served meanwhile", churn.stop())
 }
 
-// startChurn creates, scales and deletes Foos, one after the other, until the function is called that it
-// returns, which returns how many there were. The test fails if one does not become ready.
-func (e *env) startChurn() (stop func() int) {
-	ctx, cancel := context.WithCancel(e.Context())
-	served := make(chan int)
-	go func() {
-		var n int
-		for ctx.Err() == nil {
-			if err := e.serveOne(ctx, fmt.Sprintf("churn-%d", n)); err == nil {
-				n++
-			} else if ctx.Err() == nil {
-				e.Errorf("Foo %d: %v", n, err)
-			}
-		}
-		served <- n
-	}()
-	return func() int {
-		cancel()
-		return <-served
-	}
+// startChurn creates, scales and deletes Foos, one after the other. The test fails if one does not become ready.
+func (e *env) startChurn() *load {
+	return startLoad(e.T, func(ctx context.Context, n int64) error { return e.serveOne(ctx, fmt.Sprintf("churn-%d", n)) })
 }
 
 // serveOne creates a Foo, scales it, and deletes it when its Deployment has followed.

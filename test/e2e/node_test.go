@@ -204,7 +204,13 @@ func TestNodeRename(t *testing.T) {
 	url := "http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'"))
 	e.awaitPage(url)
 
-	load := startRequests(t, url)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	load := startLoad(t, func(ctx context.Context, _ int64) error {
+		<-pause.C
+		_, err := requestPage(ctx, url)
+		return err
+	})
 	e.kubectl(`patch foo web --type=merge --patch '{"spec": {"deploymentName": "after"}}'`)
 	e.kubectl("wait --for=delete deployment/before --timeout=3m")
 	e.awaitFoo("web")
@@ -215,35 +221,6 @@ func TestNodeRename(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("%d requests during the rename", load())
+	t.Logf("%d requests during the rename", load.stop())
 	mustContain(t, e.kubectl("get deployment after --output=yaml"), "preStop:", "seconds: 5")
-}
-
-// startRequests requests the URL every 20 ms until the function is called that it returns, which
-// returns how many were answered. The test fails if one is not.
-func startRequests(t *testing.T, url string) (stop func() int) {
-	ctx, cancel := context.WithCancel(t.Context())
-	answered := make(chan int)
-	go func() {
-		var n int
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				answered <- n
-				return
-			case <-ticker.C:
-			}
-			if _, err := requestPage(ctx, url); err == nil {
-				n++
-			} else if ctx.Err() == nil {
-				t.Errorf("after %d requests: %v", n, err)
-			}
-		}
-	}()
-	return func() int {
-		cancel()
-		return <-answered
-	}
 }

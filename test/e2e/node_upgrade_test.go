@@ -60,7 +60,7 @@ func TestNodeUpgrade(t *testing.T) {
 		}
 	}
 	renamedBefore.beginRename()
-	stop := churned.startChurn()
+	churn := churned.startChurn()
 
 	steady.roll(deploy, testImage)
 	mustStay()
@@ -70,7 +70,7 @@ func TestNodeUpgrade(t *testing.T) {
 	mustStay()
 	steady.roll(deploy, testImage)
 	mustStay()
-	t.Logf("%d Foos were served meanwhile", stop())
+	t.Logf("%d Foos were served meanwhile", churn.stop())
 	renamedAfter.endRename()
 	// +drop:crontab
 	steady.checkRuns()

@@ -38,7 +38,7 @@ func TestNodeWebhooks(t *testing.T) {
 	// The first request must succeed, without a retry.
 	e.must(requestWebhooks(t.Context(), e.namespace))
 
-	load := startLoad(t, e.namespace)
+	load := startWebhookLoad(t, e.namespace)
 	certificate := "kubectl get secret/" + webhookAccount + " --namespace=" + systemNamespace + ` --output=jsonpath='{.data.tls\.crt}'`
 	former := sh(t, certificate)
 	sh(t, "kubectl delete secret/"+webhookAccount+" --namespace="+systemNamespace)

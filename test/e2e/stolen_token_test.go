@@ -173,7 +173,7 @@ func (t *attacker) try(a attempt) error {
 		body, format := []byte(t.fill(a.body)), "application/yaml"
 		if a.verb == http.MethodPut {
 			// Somebody who may do everything asks for the whole object.
-			object, err := shared.kube.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(path).Param("dryRun", "All").Body(asJSON(t.T, body)).DoRaw(t.Context())
+			object, err := shared.kube.Discovery().RESTClient().Patch(types.MergePatchType).RequestURI(path).Param("dryRun", "All").Body(asJSON(t.T, body)).DoRaw(t.Context())
 			if err == nil {
 				body, format = object, "application/json"
 			} else if !apierrors.IsNotFound(err) {
@@ -183,7 +183,7 @@ func (t *attacker) try(a attempt) error {
 		if a.verb == http.MethodPatch {
 			body, format = asJSON(t.T, body), string(types.MergePatchType)
 		}
-		request := t.kube.Discovery().RESTClient().Verb(a.verb).AbsPath(path).SetHeader("Content-Type", format).Body(body)
+		request := t.kube.Discovery().RESTClient().Verb(a.verb).RequestURI(path).SetHeader("Content-Type", format).Body(body)
 		if a.verb != http.MethodGet {
 			request = request.Param("dryRun", "All")
 		}

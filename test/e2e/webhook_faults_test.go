@@ -19,26 +19,26 @@ limitations under the License.
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // rotation sends requests that need admission and conversion while the webhooks replace their
@@ -58,7 +58,7 @@ func (w *webhookEnv) rotation(t *testing.T) {
 
 // rotateUnderLoad sends requests until all certificates have been replaced.
 func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
-	load := startLoad(t, w.namespace)
+	load := startWebhookLoad(t, w.namespace)
 	old := w.trustedAuthorities(t)
 	eventually(t, "the certificates have been replaced", func(context.Context) error {
 		for authority := range w.trustedAuthorities(t) {
@@ -116,41 +116,26 @@ func (w *webhookEnv) repairs(t *testing.T) {
 func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.server.stop()
-	w.useV1alpha1(t, "down")
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/down --namespace="+w.namespace)
-	// The field managers of this Foo use v1beta1.
-	w.scaleAsAlpha(t, "mixed", 1)
+	w.reconciles(t, "down", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
 	w.start(w.address)
 	w.awaitWebhooks(t)
 	sh(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}"))
 }
 
-// useV1alpha1 creates, changes and lists Foos as v1alpha1.
-func (w *webhookEnv) useV1alpha1(t *testing.T, name string) {
+// reconciles creates, changes and lists Foos as v1alpha1, and changes one whose field managers use v1beta1. The
+// controller follows.
+func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
 	t.Helper()
-	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
-	_, err := alphas.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)}}, metav1.CreateOptions{})
-	if err == nil {
-		_, err = alphas.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	const foos, mixed = "foos.v1alpha1.samplecontroller.k8s.io", "foos.v1alpha1.samplecontroller.k8s.io/mixed"
+	namespace := " --namespace=" + w.namespace
+	sh(t, w.apply("v1alpha1", name, "spec: {deploymentName: "+name+", replicas: 0}"))
+	for name, replicas := range map[string]int{name: 1, "mixed": replicas} {
+		sh(t, fmt.Sprintf(`kubectl patch %s/%s --type=merge -p '{"spec":{"replicas":%d}}'`, foos, name, replicas)+namespace)
 	}
-	if err == nil {
-		_, err = alphas.List(t.Context(), metav1.ListOptions{})
-	}
-	if err != nil {
-		t.Errorf("a request in v1alpha1 failed: %v", err)
-	}
-}
-
-// scaleAsAlpha scales a Foo as v1alpha1, and logs the time that it takes.
-func (w *webhookEnv) scaleAsAlpha(t *testing.T, name string, replicas int) {
-	t.Helper()
-	began := time.Now()
-	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	if _, err := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Errorf("changing a Foo of v1beta1 as v1alpha1: %v", err)
-	}
-	t.Logf("changing a Foo of v1beta1 as v1alpha1 took %s", time.Since(began).Round(time.Millisecond))
+	sh(t, "kubectl get "+foos+namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m "+foos+"/"+name+namespace)
+	sh(t, fmt.Sprintf("kubectl wait --for=jsonpath='{.status.availableReplicas}'=%d --timeout=3m ", replicas)+mixed+namespace)
 }
 
 // slow replaces the webhooks by a server that never answers. Users wait for the timeout, but
@@ -168,6 +153,8 @@ func (w *webhookEnv) slow(t *testing.T) {
 	if ignoredWebhookFailures(t) == before {
 		t.Error("SampleControllerWebhookUnanswered would not fire")
 	}
+	w.install(t, w.address, w.address)
+	w.awaitWebhooks(t)
 }
 
 // impostor replaces the webhooks by a server whose certificate the API server does not trust.
@@ -192,16 +179,6 @@ func (w *webhookEnv) impostor(t *testing.T) {
 		return nil
 	})
 	w.reconciles(t, "impostor", 3)
-}
-
-// reconciles checks that the controller reconciles a new Foo and one of v1beta1, and then
-// installs the controller's own webhooks again.
-func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
-	t.Helper()
-	w.useV1alpha1(t, name)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/"+name+" --namespace="+w.namespace)
-	w.scaleAsAlpha(t, "mixed", replicas)
-	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io mixed -o jsonpath='{.status.availableReplicas}' --namespace="+w.namespace, fmt.Sprintf("^%d$", replicas))
 	w.install(t, w.address, w.address)
 	w.awaitWebhooks(t)
 }
@@ -237,4 +214,151 @@ func ignoredWebhookFailures(t *testing.T) (count int) {
 		count += n
 	}
 	return count
+}
+
+// TestWebhookClientCA builds overlays that mount the authorities of the API server's certificate.
+func TestWebhookClientCA(t *testing.T) {
+	t.Parallel()
+	for _, components := range [][]string{{"webhook", "webhook-client-ca"}, {"webhook", "webhook-cert-manager", "webhook-client-ca"}} {
+		mustContain(t, buildOverlay(t, components...), "--webhook-client-ca-file=/client-ca/ca.crt", "mountPath: /client-ca\n", "name: client-ca\n",
+			"- configMap:\n          name: sample-controller-webhook-client-ca\n        name: client-ca\n")
+	}
+}
+
+// files starts the webhooks with certificate files, as cert-manager writes them, and
+// replaces the files while the webhooks serve the certificate.
+func (w *webhookEnv) files(t *testing.T) {
+	manifests := sh(t, "kubectl kustomize artifacts/deploy/with-webhook-cert-manager")
+	mustContain(t, manifests, "cert-manager.io/inject-ca-from", "--webhook-tls-cert-file=/certificate/tls.crt", "kind: Certificate")
+	if role := regexp.MustCompile(`kind: (Cluster)?Role(Binding)?\nmetadata:\n(  .*\n)*?  name: sample-controller-webhook\n`).FindString(manifests); role != "" {
+		t.Errorf("the manifests grant rights that the program does not use with certificate files: %s", role)
+	}
+	var pairs [2][2][]byte
+	var bundle []byte
+	for i := range pairs {
+		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		must(t, err)
+		pairs[i] = [2][]byte{certificate, key}
+		bundle = append(bundle, certificate...)
+	}
+	w.server.stop()
+	w.trust(t, bundle)
+	directory := t.TempDir()
+	certFile, keyFile := filepath.Join(directory, corev1.TLSCertKey), filepath.Join(directory, corev1.TLSPrivateKeyKey)
+	replace := func(pair [2][]byte) {
+		t.Helper()
+		// Between the two renames the key does not match the certificate.
+		for i, file := range []string{certFile, keyFile} {
+			must(t, os.WriteFile(file+".new", pair[i], 0o600))
+			must(t, os.Rename(file+".new", file))
+		}
+	}
+	replace(pairs[0])
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, fmt.Sprintf(
+		"sample-controller -v=2 --webhooks-only --health-probe-bind-address=127.0.0.1:0 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
+	w.server.awaitReady()
+	w.awaitWebhooks(t)
+	first := w.servedCertificate(t)
+	replace(pairs[1])
+	eventually(t, "the controller serves the new certificate", func(context.Context) error {
+		if bytes.Equal(w.servedCertificate(t), first) {
+			return errors.New("it serves the old one")
+		}
+		return nil
+	})
+	w.awaitWebhooks(t)
+	sh(t, w.apply("v1beta1", "by-files", "spec: {replicas: 0}"))
+	w.server.stop()
+	if strings.Contains(w.server.output(), "Published the certificate authorities") {
+		t.Error("the controller has published the authorities, which cert-manager does")
+	}
+	w.start(w.address)
+	w.awaitWebhooks(t)
+}
+
+// trust publishes the authorities, as cert-manager does.
+func (w *webhookEnv) trust(t *testing.T, bundle []byte) {
+	t.Helper()
+	text := base64.StdEncoding.EncodeToString(bundle)
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"add","path":"/spec/conversion/webhook/clientConfig/caBundle","value":%q}]'`, text))
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		sh(t, fmt.Sprintf(`kubectl patch %s sample-controller-webhook --type=json -p '[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":%q}]'`, kind, text))
+	}
+}
+
+// servedCertificate returns the certificate that the controller serves.
+func (w *webhookEnv) servedCertificate(t *testing.T) []byte {
+	t.Helper()
+	// The caller compares the certificate instead of verifying it.
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+	connection, err := dialer.DialContext(t.Context(), "tcp", w.address)
+	must(t, err)
+	defer func() { _ = connection.Close() }()
+	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw
+}
+
+// migration migrates the stored Foos to v1beta1 and back, with the commands of
+// docs/webhooks.md. In between, the controller's own informers need the conversion that the
+// controller serves.
+func (w *webhookEnv) migration(t *testing.T) {
+	for i := range 5 {
+		name := fmt.Sprintf("stored-%d", i)
+		sh(t, w.apply("v1alpha1", name, fmt.Sprintf("spec: {deploymentName: %s, image: 'nginx:%[1]s', replicas: 0}", name)))
+	}
+	before := w.specs(t)
+	w.store(t, "v1beta1")
+	w.controller.stop()
+	w.server.stop()
+	// Without a conversion webhook the API server can read the stored version only.
+	eventually(t, "Foos are stored as v1beta1", func(context.Context) error {
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/namespaces/"+w.namespace+"/foos/stored-1"); err != nil {
+			return fmt.Errorf("as v1beta1: %w: %s", err, output)
+		}
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1alpha1/namespaces/"+w.namespace+"/foos/stored-1"); err == nil {
+			return errors.New("v1alpha1 was read: " + output)
+		}
+		return nil
+	})
+	// Without streaming lists the processes use their rights to list.
+	const command = "env KUBE_FEATURE_WatchListClient=false sample-controller "
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, command+webhookFlags+w.address))
+	w.server.awaitReady()
+	w.awaitWebhooks(t)
+	w.startController(command)
+	if after := w.specs(t); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	sh(t, w.apply("v1alpha1", "converted", "spec: {deploymentName: converted, replicas: 1}"))
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/converted --namespace="+w.namespace)
+	w.store(t, "v1alpha1")
+	if after := strings.Replace(w.specs(t), "converted converted  1\n", "", 1); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false --namespace="+w.namespace)
+}
+
+// specs returns the specs of all Foos, one a line.
+func (w *webhookEnv) specs(t *testing.T) string {
+	t.Helper()
+	return sh(t, `kubectl get foos.v1alpha1.samplecontroller.k8s.io -o jsonpath='{range .items[*]}{.metadata.name} {.spec.deploymentName} {.spec.image} {.spec.replicas}{"\n"}{end}' --namespace=`+w.namespace)
+}
+
+// store makes the version the storage version, and migrates all Foos to it.
+func (w *webhookEnv) store(t *testing.T, version string) {
+	t.Helper()
+	storage := map[bool]string{true: "true", false: "false"}
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+
+		`{"op":"replace","path":"/spec/versions/0/storage","value":%s},{"op":"replace","path":"/spec/versions/1/storage","value":%s}]'`,
+		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
+	if output, err := try(t, "kubectl get --raw /apis/storagemigration.k8s.io/v1"); err == nil {
+		name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
+		sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+	} else {
+		mustContain(t, output, "the server could not find the requested resource")
+		const annotate = "kubectl annotate foos.v1alpha1.samplecontroller.k8s.io --all --all-namespaces migrated"
+		sh(t, annotate+"=yes")
+		sh(t, annotate+"-")
+	}
+	sh(t, `kubectl patch crd foos.samplecontroller.k8s.io --subresource=status --type=merge -p '{"status":{"storedVersions":["`+version+`"]}}'`)
+	mustContain(t, sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.status.storedVersions}'"), `["`+version+`"]`)
 }

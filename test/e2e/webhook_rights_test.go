@@ -159,7 +159,7 @@ func webhookAttempts() []attempt {
 			body: `{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
 		{what: "change the CRD of Foos", verb: "PUT", path: crds + "foos.samplecontroller.k8s.io", body: conversion},
 		{what: "change another CRD", verb: "PUT", path: crds + "memcacheds.cache.example.com", body: conversion}, // +drop:memcached
-		{what: "read the Secret with the certificate of the webhooks", verb: "GET", path: secrets + "/" + webhookAccount},
+		{what: "read the Secret with the certificate of the webhooks", verb: "GET", path: secrets + "?fieldSelector=metadata.name=" + webhookAccount},
 		{what: "create a Secret in the controller's namespace", verb: "POST", path: secrets, body: "{metadata: {name: evil}}"},
 		{what: "read all Foos and Deployments", verb: "GET", path: "/apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments"},
 		{what: "create, change or delete a Deployment", verb: "DELETE", path: deploymentsPath + "/x"},
