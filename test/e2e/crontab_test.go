@@ -164,14 +164,14 @@ func cronTabAttempts() []attempt {
 		return "{metadata: {name: evil" + metadata + "}, spec: {suspend: true, template: {spec: {restartPolicy: Never, " + pod + "}}}}"
 	}
 	return []attempt{
-		{what: "create a Job that a CronTab controls, with any image and command", verb: "POST", path: path, body: evil(owner, anyImage)},
-		{what: "create a Job with any service account of the namespace, and so get its token", verb: "POST", path: path, body: evil(owner, otherAccount)},
-		{what: "create a Job without an owner", verb: "POST", path: path, body: evil("", anyImage)},
-		{what: "create a Job in kube-system", verb: "POST", path: "/apis/batch/v1/namespaces/kube-system/jobs", body: evil(owner, anyImage)},
-		{what: "create a Job with a hostPath volume", verb: "POST", path: path, body: evil(owner, hostPath)},
-		{what: "create a Job with a privileged container", verb: "POST", path: path, body: evil(owner, privileged)},
-		{what: "create a Job in a namespace of the host", verb: "POST", path: path, body: evil(owner, "hostPID: true, "+anyImage)},
-		{what: "delete a Job of others", verb: "DELETE", path: path + "/theirs"},
-		{what: "read all Jobs, with what is in their environment", verb: "GET", path: path},
+		{"create a Job that a CronTab controls, with any image and command", "POST " + path, evil(owner, anyImage)},
+		{"create a Job with any service account of the namespace, and so get its token", "POST " + path, evil(owner, otherAccount)},
+		{"create a Job without an owner", "POST " + path, evil("", anyImage)},
+		{"create a Job in kube-system", "POST /apis/batch/v1/namespaces/kube-system/jobs", evil(owner, anyImage)},
+		{"create a Job with a hostPath volume", "POST " + path, evil(owner, hostPath)},
+		{"create a Job with a privileged container", "POST " + path, evil(owner, privileged)},
+		{"create a Job in a namespace of the host", "POST " + path, evil(owner, "hostPID: true, "+anyImage)},
+		{"delete a Job of others", "DELETE " + path + "/theirs", ""},
+		{"read all Jobs, with what is in their environment", "GET " + path, ""},
 	}
 }

@@ -132,11 +132,12 @@ func memcachedAttempts() []attempt {
 		return "{metadata: {name: evil" + metadata + "}, spec: {ports: [{port: 11211}], selector: {app: evil}" + spec + "}}"
 	}
 	return []attempt{
-		{what: "create a Service that a Memcached controls, with any selector", verb: "POST", path: path, body: evil(owner, "")},
-		{what: "create a Service with externalIPs, and so receive traffic for them", verb: "POST", path: path, body: evil(owner, ", externalIPs: [192.0.2.1]")},
-		{what: "create a Service without an owner", verb: "POST", path: path, body: evil("", "")},
-		{what: "change the selector in a Service of others", verb: "PATCH", path: path + "/theirs", body: "{spec: {selector: {app: evil2}}}"},
-		{what: "delete a Service", verb: "DELETE", path: path + "/theirs"},
-		{what: "read all Pods and ReplicaSets, with what is in their environment", verb: "GET", path: "/api/v1/namespaces/NS/pods /apis/apps/v1/namespaces/NS/replicasets"},
+		{"create a Service that a Memcached controls, with any selector", "POST " + path, evil(owner, "")},
+		{"create a Service with externalIPs, and so receive traffic for them", "POST " + path, evil(owner, ", externalIPs: [192.0.2.1]")},
+		{"create a Service without an owner", "POST " + path, evil("", "")},
+		{"change the selector in a Service of others", "PATCH " + path + "/theirs", "{spec: {selector: {app: evil2}}}"},
+		{"delete a Service", "DELETE " + path + "/theirs", ""},
+		{"read all Pods and ReplicaSets, with what is in their environment",
+			"GET /api/v1/namespaces/NS/pods /apis/apps/v1/namespaces/NS/replicasets", ""},
 	}
 }

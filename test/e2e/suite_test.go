@@ -21,7 +21,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -168,19 +167,15 @@ func (s *suite) removeCRD(t *testing.T) {
 // goEnvironment returns the settings that the go command derives from the home directory.
 // Commands run with another home directory, where they would find an empty build cache.
 func goEnvironment() ([]string, error) {
-	data, err := exec.Command("go", "env", "-json", "GOENV", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
+	variables := []string{"GOENV", "GOCACHE", "GOMODCACHE", "GOPATH"}
+	output, err := exec.Command("go", append([]string{"env"}, variables...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
 	}
-	values := map[string]string{}
-	if err := json.Unmarshal(data, &values); err != nil {
-		return nil, fmt.Errorf("reading the output of go env: %w", err)
+	for i, value := range strings.Split(strings.TrimSuffix(string(output), "\n"), "\n") {
+		variables[i] += "=" + value
 	}
-	var environment []string
-	for name, value := range values {
-		environment = append(environment, name+"="+value)
-	}
-	return environment, nil
+	return variables, nil
 }
 
 // unique returns a different name at each call.

@@ -86,28 +86,19 @@ func (w *webhookEnv) trustedAuthorities(t *testing.T) map[string]bool {
 	return trusted
 }
 
-// repairs damages the certificate and the published CA bundles, which the process restores.
+// repairs damages the certificate and the published CA bundles, which the process restores. The tests of
+// pkg/webhook/certs have more ways.
 func (w *webhookEnv) repairs(t *testing.T) {
-	for name, harm := range map[string]string{
-		"the Secret is deleted":    "kubectl delete secret sample-controller-webhook --namespace=" + systemNamespace,
-		"the Secret is corrupted":  `kubectl patch secret sample-controller-webhook --type=merge -p '{"data":{"tls.key":"eA=="}}' --namespace=` + systemNamespace,
-		"the CRD has no CA bundle": `kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"remove","path":"/spec/conversion/webhook/clientConfig/caBundle"}]'`,
-		"the configurations have no CA bundle": `kubectl patch mutatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]' && ` +
-			`kubectl patch validatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			sh(t, harm)
-			w.awaitWebhooks(t)
-			sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
-		})
-	}
-	t.Run("the CA bundles are of another authority", func(t *testing.T) {
-		stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-		must(t, err)
-		w.trust(t, stranger)
+	restored := func() {
 		w.awaitWebhooks(t)
 		sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
-	})
+	}
+	sh(t, "kubectl delete secret sample-controller-webhook --namespace="+systemNamespace)
+	restored()
+	stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	must(t, err)
+	w.trust(t, stranger)
+	restored()
 }
 
 // down stops the webhooks. Requests in v1alpha1 succeed as without webhooks. Requests in

@@ -154,15 +154,16 @@ func webhookAttempts() []attempt {
 	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
 	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
 	return []attempt{
-		{what: "register a server of their own as an admission webhook for all resources", verb: "PUT",
-			path: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
-			body: `{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
-		{what: "change the CRD of Foos", verb: "PUT", path: crds + "foos.samplecontroller.k8s.io", body: conversion},
-		{what: "change another CRD", verb: "PUT", path: crds + "memcacheds.cache.example.com", body: conversion}, // +drop:memcached
-		{what: "read the Secret with the certificate of the webhooks", verb: "GET", path: secrets + "?fieldSelector=metadata.name=" + webhookAccount},
-		{what: "create a Secret in the controller's namespace", verb: "POST", path: secrets, body: "{metadata: {name: evil}}"},
-		{what: "read all Foos and Deployments", verb: "GET", path: "/apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments"},
-		{what: "create, change or delete a Deployment", verb: "DELETE", path: deploymentsPath + "/x"},
+		{"register a server of their own as an admission webhook for all resources",
+			"PUT /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
+			`{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],` +
+				`"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
+		{"change the CRD of Foos", "PUT " + crds + "foos.samplecontroller.k8s.io", conversion},
+		{"change another CRD", "PUT " + crds + "memcacheds.cache.example.com", conversion}, // +drop:memcached
+		{"read the Secret with the certificate of the webhooks", "GET " + secrets + "?fieldSelector=metadata.name=" + webhookAccount, ""},
+		{"create a Secret in the controller's namespace", "POST " + secrets, "{metadata: {name: evil}}"},
+		{"read all Foos and Deployments", "GET /apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments", ""},
+		{"create, change or delete a Deployment", "DELETE " + deploymentsPath + "/x", ""},
 	}
 }
 

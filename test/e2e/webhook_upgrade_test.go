@@ -344,14 +344,10 @@ func (k *kubelet) reportReady(p *pod, object *corev1.Pod) {
 	if code, _ := fetch(k.t, "http://"+address+object.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, ""); code != http.StatusOK {
 		return
 	}
-	object.Status.Phase, object.Status.PodIP = corev1.PodRunning, fmt.Sprintf("10.255.0.%d", len(k.pods)+1)
-	object.Status.PodIPs = []corev1.PodIP{{IP: object.Status.PodIP}}
-	for _, condition := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
-	}
-	if _, err := shared.kube.CoreV1().Pods(systemNamespace).UpdateStatus(k.t.Context(), object, metav1.UpdateOptions{}); err != nil {
-		k.t.Fatal(err)
-	}
+	const ready = `{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%[1]q}],"conditions":[{"type":"Ready","status":"True"},{"type":"ContainersReady","status":"True"}]}}`
+	patch := fmt.Appendf(nil, ready, fmt.Sprintf("10.255.0.%d", len(k.pods)+1))
+	_, err := shared.kube.CoreV1().Pods(systemNamespace).Patch(k.t.Context(), object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	must(k.t, err)
 }
 
 // forward forwards a connection to one of the endpoints, in turn.
