@@ -43,15 +43,15 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]func(t *testing.T){
-		"rules 1, 2 and 6: deletions in the background and in the foreground, and a Foo that is created again":                   deletions,
-		"rule 4: the controller takes over a Deployment of the stock sample without a Pod restart, and reverts drift of its own": repairs,
-		"rule 8: over a rename there is no moment without an available Pod, and nothing of the Pod template is lost":             renames,
-		"rule 8: a rename whose rollout never completes leaves the former Deployment serving, and selectors select both":         renameStalls,
-		"rule 10: an orphaned Deployment is left alone, and the command of the message has it adopted":                           adoption,
-		"rule 11: under a quota of one Deployment a rename waits, the message says why, and one event is recorded":               quotaOfOne,
-		"rule 13: the API server refuses a status of a Foo that was created anew":                                                statusPatch,
-		"a Pod Security level that refuses the Pods makes the Foo stalled, and the message says what to do":                      restrictedNamespace,
-		"rule 21: the status names the writer that undoes repairs, and an autoscaler works on the Foo":                           contention,
+		"rules 1, 2 and 6: deletions, and a Foo that is created again":                                          deletions,
+		"rule 4: a Deployment of the stock sample is taken over, and drift reverted, without a Pod restart":     repairs,
+		"rule 8: over a rename there is always an available Pod, and nothing of the template is lost":           renames,
+		"rule 8: a rename that stalls leaves the former Deployment serving, and selectors select both":          renameStalls,
+		"rule 10: an orphaned Deployment is left alone, and the command of the message has it adopted":          adoption,
+		"rule 11: under a quota of one Deployment a rename waits, the message says why, and there is one event": quotaOfOne,
+		"rule 13: the API server refuses a status of a Foo that was created anew":                               statusPatch,
+		"a Pod Security level that refuses the Pods makes the Foo stalled, and the message tells":               restrictedNamespace,
+		"rule 21: the status names the writer that undoes repairs, and an autoscaler works on the Foo":          contention,
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()

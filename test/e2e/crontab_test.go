@@ -94,15 +94,15 @@ func TestCronTab(t *testing.T) {
 	}
 	e.applyCronTab("late", "schedule: 0 25 * * *", backup)
 	e.awaitCronTab("late", "InvalidSchedule")
-	shUntil(t, "kubectl describe crontab late --namespace="+e.namespace, `(?s)spec.schedule: field 2 \(hour\).*Events:.*InvalidSchedule`)
+	e.until("describe crontab late", `(?s)spec.schedule: field 2 \(hour\).*Events:.*InvalidSchedule`)
 	e.applyCronTab("bad", "schedule: '@yearly'", "containers: [{name: a}]")
 	e.awaitCronTab("bad", "JobRejected")
-	shUntil(t, "kubectl describe crontab bad --namespace="+e.namespace, `(?s)containers\[0\].image: Required value.*Events:.*JobRejected`)
+	e.until("describe crontab bad", `(?s)containers\[0\].image: Required value.*Events:.*JobRejected`)
 
 	const options = "backoffLimit: 0, activeDeadlineSeconds: 3600, podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]}"
 	e.applyCronTab("backup", "schedule: '@yearly', suspend: true, jobOptions: {metadata: {labels: {team: a}}, "+options+"}", backup)
 	e.kubectl("annotate crontab backup alpha.ianlewis.org/run-at=$(date -u +%FT%TZ)")
-	shUntil(t, "kubectl describe crontab backup --namespace="+e.namespace, "JobCompleted")
+	e.until("describe crontab backup", "JobCompleted")
 	mustContain(t, e.kubectl("get jobs -l team=a -o jsonpath='{.items[*].spec}'"), `"activeDeadlineSeconds":3600`, `"backoffLimit":0`, `"podFailurePolicy"`)
 	mustContain(t, e.kubectl("get crontab backup -o yaml --show-managed-fields"), "f:jobTemplate:", "f:lastManualTime: {}", "manager: sample-controller", "subresource: status")
 }

@@ -28,7 +28,7 @@ import (
 
 // memcachedOf returns the manifest of a Memcached.
 func memcachedOf(name, spec string) string {
-	return "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: " + name + "}, spec: {" + spec + "}}"
+	return fmt.Sprintf("{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: %q}, spec: {%s}}", name, spec)
 }
 
 // applyMemcached applies a Memcached, or changes its size.
@@ -98,12 +98,6 @@ func keepMemcachedsBusy(e *env, _, _ string) (flags string) {
 	e.Helper()
 	e.applyMemcached("memcached-new", 1)
 	return ""
-}
-
-// driftMemcachedService removes the controller's label from the Service of memcached-new: the
-// controller patches the Service, and reads it live once that is contention.
-func (e *env) driftMemcachedService() {
-	_, _ = try(e.T, "kubectl label service memcached-new "+managedBy+"- --namespace="+e.namespace)
 }
 
 // memcachedPolicy tries the limits of memcached-policy.yaml.

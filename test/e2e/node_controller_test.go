@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,7 +97,9 @@ func (e *env) awaitControllers() {
 // controllerProcess returns the process of that controller.
 func controllerProcess(t *testing.T, pod *corev1.Pod) int {
 	t.Helper()
-	pids := processesOf(t, pod, controllerProgram)
+	pids := processes(t, func(command, cgroup string) bool {
+		return strings.HasPrefix(command, controllerProgram+"\x00") && strings.Contains(cgroup, "/pod"+string(pod.UID))
+	})
 	if len(pids) != 1 {
 		t.Fatalf("the Pod %s has %d processes", pod.Name, len(pids))
 	}
@@ -335,18 +336,13 @@ func TestNodeLost(t *testing.T) {
 // kubeletOf returns the process of that node's kubelet.
 func kubeletOf(t *testing.T, node string) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	must(t, err)
-	for _, entry := range entries {
-		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if strings.Contains(string(command), "/kubelet\x00") && strings.Contains(string(command), "--hostname-override\x00"+node+"\x00") {
-			pid, err := strconv.Atoi(entry.Name())
-			must(t, err)
-			return pid
-		}
+	pids := processes(t, func(command, _ string) bool {
+		return strings.Contains(command, "/kubelet\x00") && strings.Contains(command, "--hostname-override\x00"+node+"\x00")
+	})
+	if len(pids) == 0 {
+		t.Fatalf("no kubelet of %s", node)
 	}
-	t.Fatalf("no kubelet of %s", node)
-	return 0
+	return pids[0]
 }
 
 // TestNodeNetworkPolicies connects to the controllers from Pods in a namespace with the label of their

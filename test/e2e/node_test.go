@@ -78,12 +78,11 @@ func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod,
 	return running, nil
 }
 
-// processesOf returns the processes of the Pod's container whose command line begins with the program.
-func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
+// processes returns the processes whose command line and cgroup match.
+func processes(t *testing.T, match func(command, cgroup string) bool) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	must(t, err)
-	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -92,7 +91,7 @@ func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
 		// A process may end meanwhile.
 		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		cgroup, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cgroup"))
-		if strings.HasPrefix(string(command), program+"\x00") && strings.Contains(string(cgroup), "/pod"+string(pod.UID)) {
+		if match(string(command), string(cgroup)) {
 			pids = append(pids, pid)
 		}
 	}

@@ -37,7 +37,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,12 +65,6 @@ type request struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
-	StageTimestamp metav1.MicroTime `json:"stageTimestamp"`
-}
-
-// at returns the time of the API server's response.
-func (r *request) at() time.Time {
-	return r.StageTimestamp.Time
 }
 
 // String returns the request without its response, such as "patch foos/status x".

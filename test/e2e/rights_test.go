@@ -20,9 +20,7 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,19 +28,9 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/cache"
 )
-
-// startNamespaced installs the namespaced variant in the env and starts a controller with
-// the variant's service account and flags.
-func (e *env) startNamespaced() {
-	e.Helper()
-	e.installNamespaced()
-	e.startInstalled()
-}
 
 // installNamespaced installs the namespaced variant in the env, for its own namespace or, as
 // docs/scale.md does, for these others.
@@ -88,7 +76,8 @@ func (e *env) startInstalled() {
 func TestNamespacedVariant(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.startNamespaced()
+	e.installNamespaced()
+	e.startInstalled()
 	e.create("x", deploymentName("old"))
 	e.awaitReady("x")
 	e.update("x", deploymentName("new"))
@@ -139,22 +128,14 @@ func grantedRules(t *testing.T, account string) map[string][]rbacv1.PolicyRule {
 // cluster and in the namespace.
 func rolesOf(t *testing.T, namespace, account string) (refs []rbacv1.RoleRef) {
 	t.Helper()
-	ours := func(subjects []rbacv1.Subject) bool {
-		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
-		})
-	}
-	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	bindings := struct{ Items []manifest }{}
+	text, err := try(t, "kubectl get clusterrolebindings,rolebindings -o json --namespace="+namespace)
 	must(t, err)
-	for _, binding := range clusterBindings.Items {
-		if ours(binding.Subjects) {
-			refs = append(refs, binding.RoleRef)
-		}
-	}
-	bindings, err := shared.kube.RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	must(t, json.Unmarshal([]byte(text), &bindings))
 	for _, binding := range bindings.Items {
-		if ours(binding.Subjects) {
+		if slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
+		}) {
 			refs = append(refs, binding.RoleRef)
 		}
 	}
@@ -179,16 +160,6 @@ func singleRules(rules ...rbacv1.PolicyRule) []rbacv1.PolicyRule {
 // ruleRight returns the right of a rule that singleRules has returned.
 func ruleRight(rule rbacv1.PolicyRule) string {
 	return rightOf(rule.Verbs[0], rule.APIGroups[0], rule.Resources[0])
-}
-
-// variantObject has the fields of roles and bindings in a variant of the manifests.
-type variantObject struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Rules    []rbacv1.PolicyRule
-	RoleRef  rbacv1.RoleRef
-	Subjects []rbacv1.Subject
 }
 
 // variants returns the variants and components below artifacts/deploy that grant rights.
@@ -226,26 +197,16 @@ func variantRules(t *testing.T, name string) map[string][]rbacv1.PolicyRule {
 		// A component that patches objects of others cannot be built alone. Its variant is.
 		return nil
 	}
-	rules, bindings := map[string][]rbacv1.PolicyRule{}, []variantObject{}
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(output), 4096)
-	for {
-		object := variantObject{}
-		err := decoder.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		switch object.Kind {
-		case "Role", "ClusterRole":
-			rules[object.Kind+" "+object.Name] = object.Rules
-		case "RoleBinding", "ClusterRoleBinding":
-			bindings = append(bindings, object)
-		}
+	manifests, err := readManifests(strings.NewReader(output))
+	must(t, err)
+	rules, bound := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
+	for _, object := range manifests {
+		rules[object.Kind+" "+object.Name] = object.Rules
 	}
-	bound := map[string][]rbacv1.PolicyRule{}
-	for _, binding := range bindings {
+	for _, binding := range manifests {
 		for _, subject := range binding.Subjects {
-			bound[subject.Name] = append(bound[subject.Name], singleRules(rules[binding.RoleRef.Kind+" "+binding.RoleRef.Name]...)...)
+			role := binding.RoleRef.Kind + " " + binding.RoleRef.Name
+			bound[subject.Name] = append(bound[subject.Name], singleRules(rules[role]...)...)
 		}
 	}
 	return bound

@@ -32,9 +32,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 )
 
 // attacker has a stolen token of the controller's service account, and tries what it allows in the
@@ -181,7 +181,7 @@ func (t *attacker) try(a attempt) error {
 	var body []byte
 	if a.body != "" {
 		var err error
-		body, err = yaml.ToJSON([]byte(t.fill(a.body)))
+		body, err = yaml.YAMLToJSON([]byte(t.fill(a.body)))
 		t.must(err)
 	}
 	for _, path := range strings.Fields(paths) {

@@ -19,7 +19,6 @@ limitations under the License.
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,28 +111,20 @@ func newSuite() (*suite, error) {
 		return nil, err
 	}
 	s := &suite{work: work, root: root, home: filepath.Join(work, "home"), callerHome: os.Getenv("HOME")}
-	if s.environment, err = commandEnvironment(work, root); err != nil {
-		return nil, err
-	}
-	if s.kinds, s.dependents, err = readKinds(root); err != nil {
-		return nil, err
-	}
-	if s.data, err = kinds.Read(root); err != nil {
-		return nil, err
-	}
 	// The path is explicit because the caller's KUBECONFIG may name another cluster.
-	if s.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig()); err != nil {
+	var errs [4]error
+	s.config, errs[0] = clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	s.environment, errs[1] = commandEnvironment(work, root)
+	s.kinds, s.dependents, errs[2] = readKinds(root)
+	s.data, errs[3] = kinds.Read(root)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	s.config.QPS = -1
-	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
-		return nil, err
-	}
-	if s.clientset, err = clientset.NewForConfig(s.config); err != nil {
-		return nil, err
-	}
-	s.dynamic, err = dynamic.NewForConfig(s.config)
-	return s, err
+	s.kube, errs[0] = kubernetes.NewForConfig(s.config)
+	s.clientset, errs[1] = clientset.NewForConfig(s.config)
+	s.dynamic, errs[2] = dynamic.NewForConfig(s.config)
+	return s, errors.Join(errs[:]...)
 }
 
 func (s *suite) kubeconfig() string {
@@ -246,32 +237,46 @@ func (k kind) finalizersRight() string {
 	return rightOf("update", k.Group, k.Names.Plural+"/finalizers")
 }
 
-// manifest has the fields of the CRDs and ClusterRoles in install.yaml that tests read.
+// manifest has the fields of CRDs, roles and bindings that tests read.
 type manifest struct {
-	metav1.TypeMeta `json:",inline"`
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
 
-	Spec  kind
-	Rules []rbacv1.PolicyRule
+	Spec     kind
+	Rules    []rbacv1.PolicyRule
+	RoleRef  rbacv1.RoleRef
+	Subjects []rbacv1.Subject
+}
+
+// readManifests returns the objects in the text.
+func readManifests(text io.Reader) (manifests []manifest, err error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(text, 4096)
+	for err == nil {
+		object := manifest{}
+		if err = decoder.Decode(&object); err == nil {
+			manifests = append(manifests, object)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return manifests, err
 }
 
 // readKinds returns the kinds whose CRDs install.yaml has, and the resources of their
 // dependents, such as deployments.apps: those that its roles allow to create and watch.
 func readKinds(root string) (kinds []kind, dependents []string, err error) {
-	data, err := os.ReadFile(filepath.Join(root, "artifacts/deploy/install.yaml"))
+	file, err := os.Open(filepath.Join(root, "artifacts/deploy/install.yaml"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	manifests, err := readManifests(file)
 	if err != nil {
 		return nil, nil, err
 	}
 	var rules []rbacv1.PolicyRule
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		object := manifest{}
-		err := decoder.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+	for _, object := range manifests {
 		if object.Kind == "CustomResourceDefinition" {
 			kinds = append(kinds, object.Spec)
 		}

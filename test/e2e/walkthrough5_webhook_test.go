@@ -145,10 +145,14 @@ func (w *webhookEnv) startController(command string) {
 // conversion webhooks in place of the Service. Only admission webhooks have a timeout.
 func (w *webhookEnv) install(t *testing.T, admission, conversion string) {
 	t.Helper()
-	sh(t, fmt.Sprintf(`kubectl kustomize artifacts/deploy/with-webhook | kubectl create --dry-run=client --validate=false -o json -f - | jq --slurp '
-{apiVersion: "v1", kind: "List", items: map(select(.metadata.name | test("-webhook") or . == "foos.samplecontroller.k8s.io") |
-  walk(if type == "object" and .clientConfig.service then
-    .clientConfig = {url: ("https://" + (if .timeoutSeconds then "%s" else "%s" end) + .clientConfig.service.path)} else . end))}' | kubectl apply -f -`, admission, conversion))
+	const byURL = `set -o pipefail
+kubectl kustomize artifacts/deploy/with-webhook | kubectl create --dry-run=client --validate=false -o json -f - | jq --slurp '
+  {apiVersion: "v1", kind: "List", items: map(
+    select(.metadata.name | test("-webhook") or . == "foos.samplecontroller.k8s.io") |
+    walk(if type == "object" and .clientConfig.service then .clientConfig =
+      {url: ("https://" + (if .timeoutSeconds then "%s" else "%s" end) + .clientConfig.service.path)} else . end))}' |
+kubectl apply -f -`
+	sh(t, fmt.Sprintf(byURL, admission, conversion))
 }
 
 // awaitWebhooks waits until the API server serves both versions and calls the admission
@@ -156,6 +160,12 @@ func (w *webhookEnv) install(t *testing.T, admission, conversion string) {
 func (w *webhookEnv) awaitWebhooks(t *testing.T) {
 	t.Helper()
 	eventually(t, "the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, w.namespace) })
+}
+
+// kubectl runs a kubectl command in the namespace.
+func (w *webhookEnv) kubectl(t *testing.T, arguments string) string {
+	t.Helper()
+	return sh(t, "kubectl --namespace="+w.namespace+" "+arguments)
 }
 
 // apply returns a command that applies a Foo of the version.
@@ -166,7 +176,7 @@ func (w *webhookEnv) apply(version, name, spec string) string {
 func (w *webhookEnv) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "plain", ""))
 	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deploymentName":"plain","replicas":1}$`)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/plain --namespace="+w.namespace)
+	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/plain")
 	sh(t, w.apply("v1beta1", "beta", "spec: {replicas: 0}"))
 	shUntil(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deployment":{"name":"beta"},"replicas":0}$`)
 
@@ -174,7 +184,7 @@ func (w *webhookEnv) admission(t *testing.T) {
 	w.awaitRefused(t, "plain", held)
 	mustContain(t, shFails(t, w.apply("v1alpha1", "second", "spec: {deploymentName: plain}")), "spec.deploymentName", held)
 	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
-	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
+	w.kubectl(t, "create deployment foreign --image=foreign --replicas=0")
 	w.awaitRefused(t, "foreign", "a Deployment that has no controller")
 	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
 	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
@@ -182,9 +192,9 @@ func (w *webhookEnv) admission(t *testing.T) {
 	// A Foo that is replaced by one without a deploymentName keeps its own.
 	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
 	// A status that the controller writes meanwhile would be a conflict.
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/kept --namespace="+w.namespace)
+	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/kept")
 	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
-	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}' --namespace="+w.namespace), "other")
+	mustContain(t, w.kubectl(t, "get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}'"), "other")
 }
 
 // awaitRefused waits until the webhook has seen who holds the name of that Deployment, and refuses
@@ -222,8 +232,8 @@ func (w *webhookEnv) versions(t *testing.T) {
 	must(t, err)
 	sh(t, strings.Replace(w.apply("v1beta1", "both", "spec: {deployment: {name: both}, replicas: 2}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=beta", 1))
 	sh(t, strings.Replace(w.apply("v1alpha1", "both", "spec: {deploymentName: both, image: 'nginx:4'}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=alpha", 1))
-	mustContain(t, sh(t, "kubectl scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3 --namespace="+w.namespace), "scaled")
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1beta1.samplecontroller.k8s.io/both --namespace="+w.namespace)
+	mustContain(t, w.kubectl(t, "scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3"), "scaled")
+	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foos.v1beta1.samplecontroller.k8s.io/both")
 
 	beta, err := betas.Get(t.Context(), "both", metav1.GetOptions{})
 	must(t, err)
@@ -233,7 +243,7 @@ func (w *webhookEnv) versions(t *testing.T) {
 	if beta.Annotations["kept"] != "yes" || beta.Status.AvailableReplicas != 3 {
 		t.Errorf("%+v", beta)
 	}
-	mustContain(t, sh(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io both --namespace="+w.namespace), "both         3         3           True")
+	mustContain(t, w.kubectl(t, "get foos.v1beta1.samplecontroller.k8s.io both"), "both         3         3           True")
 	mustContain(t, sh(t, "kubectl explain foos.spec.deployment --api-version=samplecontroller.k8s.io/v1beta1"), "image", "name")
 	mustContain(t, shFails(t, w.apply("v1beta1", "bad", "spec: {deployment: {name: Bad_Name}}")), "spec.deployment.name")
 	must(t, alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))

@@ -117,11 +117,12 @@ func requireController(t *testing.T) {
 // requestWebhooks creates a Foo in both versions, without storing it, and returns an error if a
 // webhook has not answered.
 func requestWebhooks(ctx context.Context, namespace string) error {
-	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	meta, options := metav1.ObjectMeta{Name: "x"}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: meta}, options)
 	if err != nil {
 		return err
 	}
-	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: meta}, options)
 	if err == nil && (alpha.Spec.DeploymentName != "x" || beta.Spec.Deployment.Name != "x") {
 		// The API server ignores an admission webhook that does not answer.
 		err = errors.New("no answer of the admission webhook")
@@ -149,8 +150,8 @@ type kubelet struct {
 	// place of the Service.
 	kubectl string
 	pods    map[types.UID]*pod
-	// serves says that the Service must always have an endpoint. Requests that find none would not
-	// fail while the API server keeps a connection to a Pod of before.
+	// serves says that the Service must always have an endpoint, which a NetworkPolicy lets clients reach. Requests
+	// that find none would not fail while the API server keeps a connection to a Pod of before.
 	serves bool
 
 	mu sync.Mutex
@@ -162,7 +163,8 @@ type kubelet struct {
 // pod is a Pod that runs as a process.
 type pod struct {
 	*process
-	name string
+	name   string
+	labels labels.Set
 	// stop is when the process gets its SIGTERM, zero while the Pod is not being deleted.
 	stop    time.Time
 	stopped bool
@@ -209,17 +211,13 @@ func (k *kubelet) run(command string) {
 		output, err = tryIn(k.t.Context(), 2*waitTimeout, command)
 		done <- err
 	}()
-	ticker := time.NewTicker(apiInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case err := <-done:
 			k.t.Logf("$ %s\n%s", command, output)
-			if err != nil {
-				k.t.Fatalf("%s: %v", command, err)
-			}
+			must(k.t, err)
 			return
-		case <-ticker.C:
+		case <-time.After(apiInterval):
 			k.sync()
 		}
 	}
@@ -253,47 +251,33 @@ func (k *kubelet) sync() {
 		k.syncPod(p, object)
 	}
 	k.pods = left
-	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount})
+	selector := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount}
+	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), selector)
+	must(k.t, err)
+	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
 	must(k.t, err)
 	var endpoints []string
 	for _, slice := range found.Items {
 		for _, endpoint := range slice.Endpoints {
 			for _, p := range k.pods {
-				if endpoint.TargetRef.Name == p.name && ptr.Deref(endpoint.Conditions.Ready, false) {
+				if endpoint.TargetRef.Name != p.name {
+					continue
+				}
+				if ptr.Deref(endpoint.Conditions.Ready, false) {
 					endpoints = append(endpoints, p.awaitServing("webhooks"))
+				}
+				if k.serves && !slices.ContainsFunc(policies.Items, func(n networkingv1.NetworkPolicy) bool { return admitsWebhooks(&n, p.labels) }) {
+					k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", p.name)
 				}
 			}
 		}
 	}
-	if k.serves {
-		k.requireReachable(pods.Items, found.Items)
+	if k.serves && len(endpoints) == 0 {
+		k.t.Error("the Service has no endpoint")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.endpoints = endpoints
-}
-
-// requireReachable fails the test unless the Service has an endpoint that is ready, and a NetworkPolicy
-// lets clients reach each endpoint.
-func (k *kubelet) requireReachable(pods []corev1.Pod, found []discoveryv1.EndpointSlice) {
-	k.t.Helper()
-	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	must(k.t, err)
-	ready := 0
-	for _, slice := range found {
-		for _, endpoint := range slice.Endpoints {
-			if ptr.Deref(endpoint.Conditions.Ready, false) {
-				ready++
-			}
-			i := slices.IndexFunc(pods, func(object corev1.Pod) bool { return object.Name == endpoint.TargetRef.Name })
-			if i >= 0 && !slices.ContainsFunc(policies.Items, func(policy networkingv1.NetworkPolicy) bool { return admitsWebhooks(&policy, pods[i].Labels) }) {
-				k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", endpoint.TargetRef.Name)
-			}
-		}
-	}
-	if ready == 0 {
-		k.t.Error("the Service has no endpoint")
-	}
 }
 
 // admitsWebhooks reports whether the policy lets clients reach the webhooks of Pods with these labels.
@@ -313,7 +297,7 @@ func (k *kubelet) start(object *corev1.Pod) *pod {
 	if strings.Contains(flags, "--webhook-bind-address") {
 		flags += " --webhook-bind-address=127.0.0.1:0 --webhook-hosts=127.0.0.1"
 	}
-	return &pod{process: start(k.t, k.t.TempDir(), shared.asInPod(k.t, secrets, k.program+" "+flags)), name: object.Name}
+	return &pod{process: start(k.t, k.t.TempDir(), shared.asInPod(k.t, secrets, k.program+" "+flags)), name: object.Name, labels: object.Labels}
 }
 
 func (k *kubelet) syncPod(p *pod, object *corev1.Pod) {
