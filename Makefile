@@ -98,10 +98,6 @@ hostile: ## Measure what others notice of a namespace with ten thousand failing 
 	@HOSTILE=full hack/e2e.sh -run '^(TestHostile.*|TestWalkthrough5)$$'
 # +drop:end
 
-.PHONY: soak
-soak: ## Run an idle controller and one in contention for ten minutes, and check what they cost
-	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
-
 # +drop:mutation
 .PHONY: mutate
 mutate: ## Change each operator of the code and see that a unit test fails (PKGS)

@@ -190,10 +190,13 @@ func TestPolicy(t *testing.T) {
 // defaultImage is what the controller runs if a Foo names no image.
 const defaultImage = "nginx:latest"
 
-// TestRenameRefusedByPolicy runs with the policy that deploy applies.
-func TestRenameRefusedByPolicy(t *testing.T) {
+// TestNamespacedVariant runs the variant for a namespace, under the policy for the controller, which refuses a rename.
+func TestNamespacedVariant(t *testing.T) {
 	t.Parallel()
-	e := startEnv(t, "")
+	e := newEnv(t)
+	e.installNamespaced()
+	e.startInstalled()
+	e.applyMemcached("y", 1) // +drop:memcached
 	e.create("x", deploymentName("old"), replicas(2))
 	e.awaitReady("x")
 	e.kubectl(`patch deployment old -p '{"spec":{"template":{"spec":{"volumes":[{"name":"host","hostPath":{"path":"/tmp"}}]}}}}'`)
@@ -208,6 +211,7 @@ func TestRenameRefusedByPolicy(t *testing.T) {
 	e.kubectl(`patch deployment old --type=json -p '[{"op":"remove","path":"/spec/template/spec/volumes"}]'`)
 	e.awaitReady("x")
 	e.awaitGone("old")
+	e.awaitMemcached("y", 1) // +drop:memcached
 }
 
 // TestUsersPolicy applies the policies for those who write our kinds. Other tests run meanwhile,

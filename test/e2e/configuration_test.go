@@ -20,19 +20,27 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 )
 
 // TestExits has one of each kind of mistake. Those of each flag and kubeconfig are in pkg/app and pkg/client.
@@ -117,16 +125,18 @@ func TestMissingRights(t *testing.T) {
 	shOnCleanup(t, "kubectl delete serviceaccount sample-controller --namespace="+e.namespace)
 	secrets := t.TempDir()
 	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
+	var p *process
 	for _, without := range []struct{ flags, cannot, remedy string }{
 		{"", "at the cluster scope", "kubectl apply -k artifacts/deploy/base"},
+		{"--namespace=default," + e.namespace, "in the namespace", "docs/scale.md"},
 		{"--namespace=" + e.namespace, "in the namespace", "kubectl apply -k artifacts/deploy/namespaced"},
 	} {
-		p := start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+without.flags))
+		p = start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+without.flags))
 		waitsForRights(t, p, serviceAccountIn(e.namespace), without.cannot, without.remedy)
-		p.stop()
 	}
 	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
 	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
+	p.awaitOutput(startLines...)
 	output := exits(t, 1, shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
 	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
 }
@@ -229,4 +239,157 @@ func TestCutConnection(t *testing.T) {
 	plug()
 	e.awaitReady("during-outage")
 	e.awaitGone("after")
+}
+
+const (
+	systemNamespace = "sample-controller-system"
+	serviceAccount  = "sample-controller"
+	// secretsDir is where a Pod finds its service account's token. secretsRoot is the
+	// directory that asInPod covers with an empty file system to write them there.
+	secretsDir  = "/var/run/secrets/kubernetes.io/serviceaccount"
+	secretsRoot = "/var/run"
+	// tokenSeconds is longer than the tests run.
+	tokenSeconds = 6 * 60 * 60
+	testImage    = "registry.example.com/sample-controller:dev"
+	// upgrading is the name of processes that use rights of former manifests.
+	upgrading = "upgrading"
+	// stolenToken is the user agent of an attacker.
+	stolenToken = "stolen-token"
+)
+
+// The cluster's nodes are simulated: the Pods of the manifests are admitted, scheduled and
+// reported ready, but run no containers. The tests start the controllers themselves, with
+// the service account and the rights of the manifests.
+
+// deploy installs the controller as walkthrough 3 does, once, and the policy for its service
+// account: no test may notice that.
+func (s *suite) deploy(t *testing.T) {
+	t.Helper()
+	s.installCRD(t)
+	s.deployMu.Lock()
+	defer s.deployMu.Unlock()
+	if s.secrets != "" {
+		return
+	}
+	sh(t, "make deploy IMG="+testImage)
+	sh(t, "kubectl apply -k artifacts/deploy/policy")
+	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
+	must(t, s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets))
+	s.secrets = secrets
+}
+
+// writeSecrets writes the files that the kubelet mounts into a Pod of that service account.
+func (s *suite) writeSecrets(ctx context.Context, account cache.ObjectName, dir string) error {
+	token, err := s.kube.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("requesting a token: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	// The files are readable for all users because a container runs as another user.
+	for name, data := range map[string][]byte{
+		"token":     []byte(token.Status.Token),
+		"ca.crt":    s.config.CAData,
+		"namespace": []byte(account.Namespace),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asInPod returns a command line that runs the given one as in a Pod with those secrets.
+// On a machine that allows no private mounts, a kubeconfig names the token instead.
+func (s *suite) asInPod(t *testing.T, secrets, command string) string {
+	t.Helper()
+	unshare, err := privateMounts()
+	if err != nil {
+		t.Logf("This machine allows no private mounts, using a kubeconfig: %v", err)
+		kubeconfig := kubeconfigOf(t, &clientcmdapi.AuthInfo{TokenFile: filepath.Join(secrets, "token")})
+		return fmt.Sprintf("exec %s --kubeconfig=%s --leader-elect-resource-namespace=$(cat %s/namespace)", command, kubeconfig, secrets)
+	}
+	address, err := url.Parse(s.config.Host)
+	must(t, err)
+	host, port, err := net.SplitHostPort(address.Host)
+	must(t, err)
+	inside := fmt.Sprintf(`mount -t tmpfs none "$(readlink -f %s)" && mkdir -p %s && cp "$SECRETS"/* %s && exec %s`, secretsRoot, secretsDir, secretsDir, command)
+	return fmt.Sprintf("KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%s SECRETS='%s' exec %s bash -c '%s'", host, port, secrets, unshare, inside)
+}
+
+// privateMounts returns the command that gives a process its own mount namespace.
+var privateMounts = sync.OnceValues(func() (string, error) {
+	var failures []error
+	for _, unshare := range []string{"unshare --mount", "unshare --user --map-root-user --mount"} {
+		output, err := exec.Command("bash", "-c", unshare+" mount -t tmpfs none "+os.TempDir()).CombinedOutput()
+		if err == nil {
+			return unshare, nil
+		}
+		failures = append(failures, fmt.Errorf("%s: %w: %s", unshare, err, output))
+	}
+	return "", errors.Join(failures...)
+})
+
+// startInPod starts a controller with the service account of the manifests.
+func startInPod(t *testing.T, flags string) *process {
+	t.Helper()
+	shared.deploy(t)
+	return startWithSecrets(t, shared.secrets, flags)
+}
+
+// startWithSecrets starts the program in a Pod with those secrets. With E2E_IMAGE, CONTAINER_TOOL
+// runs that image.
+func startWithSecrets(t *testing.T, secrets, flags string) *process {
+	t.Helper()
+	image := os.Getenv("E2E_IMAGE")
+	if image == "" {
+		return start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
+	}
+	container := unique(filepath.Base(shared.work))
+	address, err := url.Parse(shared.config.Host)
+	must(t, err)
+	// These options are the manifests' security context, and what the kubelet mounts.
+	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
+		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,
+		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
+	p.container = container
+	return p
+}
+
+// kill sends SIGKILL, so that the controller cannot release its lease.
+func (p *process) kill() {
+	p.t.Helper()
+	if p.container == "" {
+		p.signal(syscall.SIGKILL)
+	} else {
+		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
+	}
+	p.awaitExit()
+}
+
+// awaitServing waits until the process listens on that port, such as "metrics", and returns
+// the address.
+func (p *process) awaitServing(what string) string {
+	p.t.Helper()
+	var address string
+	eventually(p.t, "the port of "+what+" is open", func(context.Context) error {
+		if address = p.serving(what); address == "" {
+			return errors.New("no such line in the log")
+		}
+		return nil
+	})
+	return address
+}
+
+// serving returns the address of that port, "" if the process does not listen on it yet.
+func (p *process) serving(what string) string {
+	p.t.Helper()
+	found := regexp.MustCompile(`"Serving" what="` + what + `" address="([^"]+)"`).FindStringSubmatch(p.output())
+	if found == nil {
+		return ""
+	}
+	return found[1]
 }

@@ -27,7 +27,6 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -185,19 +184,4 @@ func TestNamespaceInTwoSets(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestMissingNamespace starts an instance that has no rights in one of its namespaces, and
-// grants them.
-func TestMissingNamespace(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t)
-	e := i.namespaces[1]
-	secrets := t.TempDir()
-	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(i.home.namespace, serviceAccount), secrets))
-	p := start(t, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.namespaces[0].namespace, e.namespace)))
-	waitsForRights(t, p, i.user(), `in the namespace \"`+e.namespace+`\"`, "docs/scale.md")
-	i.grant(e)
-	p.awaitOutput(startLines...)
-	p.stop()
 }

@@ -20,6 +20,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,9 +33,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 )
 
 // attacker has a stolen token of the controller's service account, and tries what it allows in the
@@ -180,8 +181,10 @@ func (t *attacker) try(a attempt) error {
 	verb, paths, _ := strings.Cut(t.fill(a.request), " ")
 	var body []byte
 	if a.body != "" {
+		var object map[string]any
+		t.must(yaml.Unmarshal([]byte(t.fill(a.body)), &object))
 		var err error
-		body, err = yaml.YAMLToJSON([]byte(t.fill(a.body)))
+		body, err = json.Marshal(object)
 		t.must(err)
 	}
 	for _, path := range strings.Fields(paths) {

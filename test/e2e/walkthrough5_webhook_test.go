@@ -27,14 +27,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
 // webhookAccount is the service account of the webhooks.
@@ -168,6 +161,12 @@ func (w *webhookEnv) kubectl(t *testing.T, arguments string) string {
 	return sh(t, "kubectl --namespace="+w.namespace+" "+arguments)
 }
 
+// until runs a kubectl command in the namespace until its output matches the pattern.
+func (w *webhookEnv) until(t *testing.T, arguments, pattern string) {
+	t.Helper()
+	shUntil(t, "kubectl --namespace="+w.namespace+" "+arguments, pattern)
+}
+
 // apply returns a command that applies a Foo of the version.
 func (w *webhookEnv) apply(version, name, spec string) string {
 	return strings.Replace(applyFoo(w.namespace, name, spec), "/v1alpha1", "/"+version, 1)
@@ -175,10 +174,10 @@ func (w *webhookEnv) apply(version, name, spec string) string {
 
 func (w *webhookEnv) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "plain", ""))
-	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deploymentName":"plain","replicas":1}$`)
+	w.until(t, "get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}'", `^{"deploymentName":"plain","replicas":1}$`)
 	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/plain")
 	sh(t, w.apply("v1beta1", "beta", "spec: {replicas: 0}"))
-	shUntil(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deployment":{"name":"beta"},"replicas":0}$`)
+	w.until(t, "get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}'", `^{"deployment":{"name":"beta"},"replicas":0}$`)
 
 	const held = `the name "plain" is held by Foo plain; choose another name`
 	w.awaitRefused(t, "plain", held)
@@ -216,35 +215,23 @@ func (w *webhookEnv) awaitRefused(t *testing.T, deployment, reason string) {
 
 // versions reads and writes a Foo through both versions. TestUndeployWithWebhooks has a watch.
 func (w *webhookEnv) versions(t *testing.T) {
-	alphas, betas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace), shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
-	_, err := betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: v1beta1.FooSpec{
-		Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:1"}, Replicas: ptr.To[int32](0),
-	}}, metav1.CreateOptions{})
-	must(t, err)
-	alpha, err := alphas.Get(t.Context(), "both", metav1.GetOptions{})
-	must(t, err)
-	if diff := cmp.Diff(v1alpha1.FooSpec{DeploymentName: "both", Image: "nginx:1", Replicas: ptr.To[int32](0)}, alpha.Spec); diff != "" {
-		t.Errorf("as v1alpha1 (-want +got):\n%s", diff)
+	const alpha, beta = "foos.v1alpha1.samplecontroller.k8s.io", "foos.v1beta1.samplecontroller.k8s.io"
+	serverSide := func(version, spec string) {
+		const apply = "kubectl apply --server-side --force-conflicts --field-manager="
+		sh(t, strings.Replace(w.apply(version, "both", "spec: "+spec), "kubectl apply", apply+version, 1))
 	}
-	_, err = alphas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"image":"nginx:2"},"metadata":{"annotations":{"kept":"yes"}}}`), metav1.PatchOptions{})
-	must(t, err)
-	_, err = betas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"deployment":{"image":"nginx:3"}}}`), metav1.PatchOptions{})
-	must(t, err)
-	sh(t, strings.Replace(w.apply("v1beta1", "both", "spec: {deployment: {name: both}, replicas: 2}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=beta", 1))
-	sh(t, strings.Replace(w.apply("v1alpha1", "both", "spec: {deploymentName: both, image: 'nginx:4'}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=alpha", 1))
-	mustContain(t, w.kubectl(t, "scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3"), "scaled")
-	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foos.v1beta1.samplecontroller.k8s.io/both")
-
-	beta, err := betas.Get(t.Context(), "both", metav1.GetOptions{})
-	must(t, err)
-	if diff := cmp.Diff(v1beta1.FooSpec{Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:4"}, Replicas: ptr.To[int32](3)}, beta.Spec); diff != "" {
-		t.Errorf("as v1beta1 (-want +got):\n%s", diff)
-	}
-	if beta.Annotations["kept"] != "yes" || beta.Status.AvailableReplicas != 3 {
-		t.Errorf("%+v", beta)
-	}
-	mustContain(t, w.kubectl(t, "get foos.v1beta1.samplecontroller.k8s.io both"), "both         3         3           True")
+	sh(t, w.apply("v1beta1", "both", "spec: {deployment: {name: both, image: 'nginx:1'}, replicas: 0}"))
+	w.until(t, "get "+alpha+" both -o jsonpath={.spec}", `^{"deploymentName":"both","image":"nginx:1","replicas":0}$`)
+	w.kubectl(t, "patch "+alpha+` both --type=merge -p '{"spec":{"image":"nginx:2"},"metadata":{"annotations":{"kept":"yes"}}}'`)
+	w.kubectl(t, "patch "+beta+` both --type=merge -p '{"spec":{"deployment":{"image":"nginx:3"}}}'`)
+	serverSide("v1beta1", "{deployment: {name: both}, replicas: 2}")
+	serverSide("v1alpha1", "{deploymentName: both, image: 'nginx:4'}")
+	mustContain(t, w.kubectl(t, "scale "+beta+" both --replicas=3"), "scaled")
+	w.kubectl(t, "wait --for=condition=Ready --timeout=3m "+beta+"/both")
+	w.until(t, "get "+beta+" both -o jsonpath='{.spec} {.metadata.annotations.kept} {.status.availableReplicas}'",
+		`^{"deployment":{"image":"nginx:4","name":"both"},"replicas":3} yes 3$`)
+	w.until(t, "get "+beta+" both", "both +3 +3 +True")
 	mustContain(t, sh(t, "kubectl explain foos.spec.deployment --api-version=samplecontroller.k8s.io/v1beta1"), "image", "name")
 	mustContain(t, shFails(t, w.apply("v1beta1", "bad", "spec: {deployment: {name: Bad_Name}}")), "spec.deployment.name")
-	must(t, alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))
+	w.kubectl(t, "delete "+alpha+" both")
 }

@@ -352,7 +352,7 @@ func (k *kubelet) forward(connection net.Conn) {
 	defer func() { _ = to.Close() }()
 	go func() {
 		_, _ = io.Copy(to, connection)
-		_ = to.(*net.TCPConn).CloseWrite()
+		_ = to.Close()
 	}()
 	_, _ = io.Copy(connection, to)
 }
