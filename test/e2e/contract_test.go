@@ -112,7 +112,7 @@ func deletions(t *testing.T) {
 func repairs(t *testing.T) {
 	e := newEnv(t)
 	foo := e.create("x", replicas(2))
-	createObject(e, e.deployments(), stockDeployment(foo, "nginx"))
+	createObject(e, e.deployments(), stockDeployment(foo))
 	e.kubectl("rollout status deployment x")
 	const getPods = "get pods -o name --sort-by=.metadata.name -l controller=x"
 	before, pods := e.deployment("x"), e.kubectl(getPods)

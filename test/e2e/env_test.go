@@ -350,7 +350,7 @@ func (e *env) awaitGone(name string) {
 	e.Helper()
 	e.eventually("Deployment "+name+" is gone", func(ctx context.Context) error {
 		if _, err := e.deployments().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("reading it: %v", err)
+			return fmt.Errorf("reading it: %w", err)
 		}
 		return nil
 	})
@@ -362,7 +362,7 @@ func controllerRef(foo *v1alpha1.Foo) metav1.OwnerReference {
 }
 
 // stockDeployment returns the Deployment that the stock sample creates for the Foo.
-func stockDeployment(foo *v1alpha1.Foo, container string) *appsv1.Deployment {
+func stockDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": foo.Name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: foo.Spec.DeploymentName, OwnerReferences: []metav1.OwnerReference{controllerRef(foo)}},
@@ -371,7 +371,7 @@ func stockDeployment(foo *v1alpha1.Foo, container string) *appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: container, Image: "nginx:by-hand"}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:by-hand"}}},
 			},
 		},
 	}

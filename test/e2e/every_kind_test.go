@@ -307,7 +307,7 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 func keepFoosBusy(e *env, _, _ string) (flags string) {
 	e.Helper()
 	for _, foo := range []struct{ name, asksFor string }{{"foo-drift", "foo-drift"}, {"foo-renamed", "foo-new"}} {
-		deployment := stockDeployment(e.create(foo.name, deploymentName(foo.asksFor)), "nginx")
+		deployment := stockDeployment(e.create(foo.name, deploymentName(foo.asksFor)))
 		deployment.Name, deployment.Labels = foo.name, map[string]string{managedBy: "sample-controller"}
 		// The controller deletes no Deployment that it has not written.
 		_, err := e.deployments().Create(e.Context(), deployment, metav1.CreateOptions{FieldManager: "sample-controller"})

@@ -198,7 +198,7 @@ func TestHostileMemory(t *testing.T) {
 		if _, err := e.foos().Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		theirs := stockDeployment(foo, "nginx")
+		theirs := stockDeployment(foo)
 		theirs.Name, theirs.OwnerReferences = "their-"+name, nil
 		_, err := e.deployments().Create(t.Context(), theirs, metav1.CreateOptions{})
 		return err

@@ -123,7 +123,7 @@ func otherAttempts() []attempt {
 func createVictims(e *env) {
 	e.Helper()
 	foo := e.create("x")
-	createObject(e, e.deployments(), stockDeployment(foo, "nginx"))
+	createObject(e, e.deployments(), stockDeployment(foo))
 	e.kubectl("create deployment theirs --image=nginx --replicas=0")
 	createMemcachedVictims(e) // +drop:memcached
 	createCronTabVictims(e)   // +drop:crontab
@@ -298,7 +298,7 @@ func TestStolenToken(t *testing.T) {
 	for _, bound := range []*attacker{clusterBound, ownBound} {
 		bound.eventually("the API server enforces the policy", func(context.Context) error {
 			if err := bound.try(without); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("error %v", err)
+				return fmt.Errorf("error %w", err)
 			}
 			return nil
 		})
