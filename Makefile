@@ -93,7 +93,7 @@ hostile: ## Measure what others notice of a namespace with ten thousand failing 
 # +drop:end
 
 .PHONY: soak
-soak: ## Run an idle controller and one in contention for ten minutes, and check what they cost
+soak: ## Leave many Foos alone for ten minutes, over resyncs and restarts, and see that nothing is written
 	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
 
 # +drop:mutation

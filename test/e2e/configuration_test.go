@@ -19,91 +19,70 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 )
 
-// TestConfiguration covers the other ways to name an API server, and their failures.
-func TestConfiguration(t *testing.T) {
+// TestExits has one of each kind of mistake. Those of each flag and kubeconfig are in pkg/app and pkg/client.
+func TestExits(t *testing.T) {
 	t.Parallel()
-	t.Run("without flags: $HOME/.kube/config", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t)
-		e.home = shared.home
-		e.startController("")
-		e.create("configured")
-		e.awaitReady("configured")
-	})
-	t.Run("KUBECONFIG takes precedence over $HOME/.kube/config", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t)
-		home := t.TempDir()
-		e.must(os.Mkdir(filepath.Join(home, ".kube"), 0o700))
-		e.must(os.WriteFile(filepath.Join(home, ".kube", "config"), []byte("no kubeconfig"), 0o600))
-		p := start(t, home, fmt.Sprintf("KUBECONFIG=%s exec sample-controller --namespace=%s", shared.kubeconfig(), e.namespace))
-		p.awaitOutput(startLines...)
-	})
-	t.Run("no kubeconfig anywhere", func(t *testing.T) {
-		t.Parallel()
-		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller")
-		mustContain(t, output, "no configuration found", "-kubeconfig or KUBECONFIG")
-	})
-	t.Run("the kubeconfig does not exist", func(t *testing.T) {
-		t.Parallel()
-		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
-		mustContain(t, output, "-kubeconfig", "/nonexistent/config", "no such file")
-	})
-	t.Run("the port is closed", func(t *testing.T) {
-		t.Parallel()
-		listener := listen(t)
-		address := listener.Addr().String()
-		_ = listener.Close()
-		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
-		mustHaveOneError(t, output, address, "connection refused")
-	})
-	t.Run("the address never answers", func(t *testing.T) {
-		t.Parallel()
-		address := listen(t).Addr().String()
-		// The controller waits 4 seconds for an answer, which leaves exitsPromptly too little.
-		output := exits(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
-		mustHaveOneError(t, output, address)
-	})
-	t.Run("the API server does not know the credentials", func(t *testing.T) {
-		t.Parallel()
-		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"}))
-		mustHaveOneError(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized")
-	})
-	t.Run("the kubeconfig is malformed", func(t *testing.T) {
-		t.Parallel()
-		path := filepath.Join(t.TempDir(), "config")
-		if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+path)
-		mustHaveOneError(t, output, "-kubeconfig "+path)
-	})
-	t.Run("a port is in use", func(t *testing.T) {
-		t.Parallel()
-		listener := listen(t)
-		for _, flag := range []string{"--metrics-bind-address", "--health-probe-bind-address"} {
-			output := exitsPromptly(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
-			mustHaveOneError(t, output, flag+": ", "address already in use")
+	held, closed := listen(t).Addr().String(), listen(t)
+	must(t, closed.Close())
+	free := closed.Addr().String()
+	stranger := kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"})
+	elsewhere := writeKubeconfig(t, func(config *clientcmdapi.Config) {
+		for _, cluster := range config.Clusters {
+			cluster.Server = "https://" + free
 		}
 	})
-	t.Run("the certificate does not exist", func(t *testing.T) {
-		t.Parallel()
-		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
-		mustHaveOneError(t, output, "--tls-cert-file: ", "/nonexistent: no such file")
-	})
+	for _, test := range []struct {
+		arguments string
+		code      int
+		says      []string
+	}{
+		{"--version", 0, []string{"sample-controller ", " go1."}},
+		{"-help", 0, []string{"  -controllers", "  -kubeconfig", "  -master", "  -namespace", "  -v", "  -workers"}},
+		{"--workers=0 --kube-api-burst=0", 2, []string{"--kube-api-burst: must be at least 1, got 0; --workers: must be at least 1, got 0"}},
+		{"--no-such-flag", 2, []string{"no-such-flag"}},
+		{"", 1, []string{"no configuration found", "-kubeconfig or KUBECONFIG"}},
+		{"-kubeconfig=/nonexistent/config", 1, []string{"-kubeconfig", "/nonexistent/config", "no such file"}},
+		{"-kubeconfig=" + elsewhere, 1, []string{free, "connection refused"}},
+		{"-kubeconfig=" + stranger, 1, []string{strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized"}},
+		// The address never answers.
+		{"-master=http://" + held, 1, []string{held}},
+		{"-kubeconfig=" + shared.kubeconfig() + " --metrics-bind-address=" + held, 1, []string{"--metrics-bind-address: ", "address already in use"}},
+	} {
+		t.Run(test.arguments, func(t *testing.T) {
+			t.Parallel()
+			output := exits(t, test.code, "sample-controller "+test.arguments)
+			if lines := errorLines(output); test.code == 1 && len(lines) == 1 {
+				output = lines[0]
+			} else if test.code == 1 || test.code == 2 && strings.Count(output, "\n") != 1 {
+				t.Errorf("want one error, got\n%s", output)
+			}
+			mustContain(t, output, test.says...)
+		})
+	}
 }
 
 // listen returns a listener on a free port of the loopback address. It accepts no
@@ -111,55 +90,25 @@ func TestConfiguration(t *testing.T) {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener
 }
 
-// refusalTimeout is the longest time that the controller may take to refuse its
-// configuration. It takes one response of a running API server, or a tenth of a second.
-const refusalTimeout = 5 * time.Second
-
-// exitsPromptly is exits for a command that must exit within refusalTimeout.
-func exitsPromptly(t *testing.T, code int, home, command string) string {
+// exits runs a command without a kubeconfig in its home directory that must exit with that code, promptly and
+// without a stack trace, and returns its output. The controller waits 4 seconds for an API server.
+func exits(t *testing.T, code int, command string) string {
 	t.Helper()
 	began := time.Now()
-	output := exits(t, code, home, command)
-	if took := time.Since(began); took > refusalTimeout {
-		t.Errorf("%s: took %s to exit", command, took)
-	}
-	return output
-}
-
-// exits runs a command that must exit with that exit code and without a stack trace, and returns its
-// output.
-func exits(t *testing.T, code int, home, command string) string {
-	t.Helper()
-	p := start(t, home, command)
-	if got := p.awaitExit(); got != code {
-		t.Errorf("%s: exit code %d, want %d:\n%s", command, got, code, p.tail())
+	p := start(t, t.TempDir(), command)
+	if got := p.awaitExit(); got != code || time.Since(began) > 10*time.Second {
+		t.Errorf("%s: exit code %d after %s, want %d:\n%s", command, got, time.Since(began), code, p.tail())
 	}
 	output := p.output()
 	if strings.Contains(output, "goroutine ") {
 		t.Errorf("%s: a stack trace", command)
 	}
-	t.Logf("exit code %d\n%s", code, output)
 	return output
-}
-
-// mustHaveOneError fails the test unless exactly one line of the log is an error, and that
-// line contains all of the words.
-func mustHaveOneError(t *testing.T, log string, words ...string) {
-	t.Helper()
-	lines := errorLines(log)
-	if len(lines) != 1 {
-		t.Fatalf("want one error, got %d:\n%s", len(lines), log)
-	}
-	for _, word := range words {
-		mustContain(t, lines[0], word)
-	}
 }
 
 // errorLines returns the errors and fatal errors in a log of klog.
@@ -167,57 +116,280 @@ func errorLines(log string) []string {
 	return regexp.MustCompile(`(?m)^[EF]\d{4} .*$`).FindAllString(log, -1)
 }
 
-// TestCommandLine covers flags that need no API server.
-func TestCommandLine(t *testing.T) {
+// TestMissingRights starts controllers with too few rights, which wait for them, or for the lease, without
+// which a controller ends.
+func TestMissingRights(t *testing.T) {
 	t.Parallel()
-	t.Run("--version", func(t *testing.T) {
-		output := sh(t, "sample-controller --version")
-		if !regexp.MustCompile(`^sample-controller \S+ .*go1\..*\n$`).MatchString(output) {
-			t.Errorf("no version in %q", output)
-		}
-		if short := sh(t, "sample-controller -version"); short != output {
-			t.Errorf("-version is %q", short)
-		}
-	})
-	t.Run("-help names the flags", func(t *testing.T) {
-		output := sh(t, "sample-controller -help")
-		for _, flag := range []string{"-kubeconfig", "-master", "-namespace", "-workers", "-kube-api-qps", "-kube-api-burst", "-resync-period", "-version", "-logging-format", "-v"} {
-			mustContain(t, output, "  "+flag)
-		}
-	})
+	e := newEnv(t)
+	e.kubectl("create serviceaccount sample-controller")
+	shOnCleanup(t, "kubectl delete serviceaccount sample-controller --namespace="+e.namespace)
+	secrets := t.TempDir()
+	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
+	var p *process
+	for _, without := range []struct{ flags, cannot, remedy string }{
+		{"", "at the cluster scope", "kubectl apply -k artifacts/deploy/base"},
+		{"--namespace=default," + e.namespace, "in the namespace", "docs/scale.md"},
+		{"--namespace=" + e.namespace, "in the namespace", "kubectl apply -k artifacts/deploy/namespaced"},
+	} {
+		p = start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+without.flags))
+		waitsForRights(t, p, serviceAccountIn(e.namespace), without.cannot, without.remedy)
+	}
+	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
+	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
+	p.awaitOutput(startLines...)
+	output := exits(t, 1, shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
+	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
 }
 
-// TestNamespace shows that the controller ignores other namespaces than --namespace.
-func TestNamespace(t *testing.T) {
+// waitsForRights waits until the API server refuses the process a cache. It fails the test
+// unless each error in the log names the user, the resource and the remedy, and the
+// process goes on.
+func waitsForRights(t *testing.T, p *process, user, where, remedy string) {
+	t.Helper()
+	p.awaitOutput("Not allowed to fill a cache, waiting for the right", where, remedy)
+	for _, line := range errorLines(p.output()) {
+		for _, word := range []string{`User \"` + user + `\" cannot`, " resource ", remedy} {
+			mustContain(t, line, word)
+		}
+	}
+	if strings.Contains(p.output(), "Started workers") || !p.running() {
+		t.Errorf("it does not wait:\n%s", p.tail())
+	}
+}
+
+// TestSignals ends controllers whose sync waits for the API server.
+func TestSignals(t *testing.T) {
 	t.Parallel()
-	for from, command := range map[string]string{
-		"--namespace":     "sample-controller -v=2 --namespace=%s",
-		"WATCH_NAMESPACE": "env WATCH_NAMESPACE=%s sample-controller -v=2",
+	const stopping = "Stopping workers"
+	for sentence, end := range map[string]func(t *testing.T, p *process, resume func()){
+		"rule 20: the controller finishes a running sync before it exits": func(t *testing.T, p *process, resume func()) {
+			p.signal(syscall.SIGTERM)
+			p.awaitOutput("Shutting down", `signal="terminated"`, stopping)
+			const stopped = `"Stopped workers" controller="foo"`
+			if strings.Contains(p.output(), stopped) {
+				t.Fatal("the controller did not wait for the running sync")
+			}
+			resume()
+			p.awaitOutput(stopped)
+			if code := p.awaitExit(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			p.awaitOutput(slices.Concat(startLines, stopLines)...)
+		},
+		"rule 20: the controller exits at once on a second signal": func(t *testing.T, p *process, _ func()) {
+			p.signal(syscall.SIGINT)
+			p.awaitOutput("Shutting down; a second signal exits at once", stopping)
+			p.signal(syscall.SIGINT)
+			if code := p.awaitExit(); code != 128+int(syscall.SIGINT) {
+				t.Errorf("exit code %d", code)
+			}
+		},
 	} {
-		t.Run(from, func(t *testing.T) {
+		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			checkNamespace(t, command)
+			e, proxy := newProxiedEnv(t)
+			e.startController("--shutdown-grace-period=10m")
+			arrived, resume := proxy.hold(func(r *http.Request) bool {
+				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments")
+			})
+			e.create("x")
+			<-arrived
+			end(t, e.controller, resume)
 		})
 	}
 }
 
-// checkNamespace checks that a controller started with this command, which has a verb for the
-// namespace, works in that namespace and in no other one.
-func checkNamespace(t *testing.T, command string) {
+// TestCutConnection closes the controller's connections to the API server.
+func TestCutConnection(t *testing.T) {
+	t.Parallel()
+	e, proxy := newProxiedEnv(t)
+	e.startController("")
+	e.create("before")
+	e.awaitReady("before")
+	mark := e.mark()
+	proxy.server.CloseClientConnections()
+	e.create("after")
+	e.awaitReady("after")
+	e.eventually("the watches are resumed, without a new list", func(context.Context) error {
+		resumed := map[string]bool{}
+		for _, r := range e.requests(mark) {
+			if r.Verb == "list" || strings.Contains(r.RequestURI, "sendInitialEvents=true") {
+				e.Fatalf("the controller listed again: %s", r.RequestURI)
+			}
+			if r.Verb == "watch" && regexp.MustCompile(`[?&]resourceVersion=[1-9]`).MatchString(r.RequestURI) {
+				resumed[r.ObjectRef.Resource] = true
+			}
+		}
+		if !resumed["foos"] || !resumed["deployments"] {
+			return fmt.Errorf("watches of %v", resumed)
+		}
+		return nil
+	})
+
+	// An outage, after which the controller catches up.
+	plug := proxy.unplug()
+	e.create("during-outage")
+	e.must(e.foos().Delete(t.Context(), "after", metav1.DeleteOptions{}))
+	consistently(t, "the controller runs during the outage", 3*time.Second, func() error {
+		if !e.controller.running() {
+			return fmt.Errorf("it exited:\n%s", e.controller.tail())
+		}
+		return nil
+	})
+	plug()
+	e.awaitReady("during-outage")
+	e.awaitGone("after")
+}
+
+const (
+	systemNamespace = "sample-controller-system"
+	serviceAccount  = "sample-controller"
+	// secretsDir is where a Pod finds its service account's token. secretsRoot is the
+	// directory that asInPod covers with an empty file system to write them there.
+	secretsDir  = "/var/run/secrets/kubernetes.io/serviceaccount"
+	secretsRoot = "/var/run"
+	// tokenSeconds is longer than the tests run.
+	tokenSeconds = 6 * 60 * 60
+	testImage    = "registry.example.com/sample-controller:dev"
+	// upgrading is the name of processes that use rights of former manifests.
+	upgrading = "upgrading"
+	// stolenToken is the user agent of an attacker.
+	stolenToken = "stolen-token"
+)
+
+// The cluster's nodes are simulated: the Pods of the manifests are admitted, scheduled and
+// reported ready, but run no containers. The tests start the controllers themselves, with
+// the service account and the rights of the manifests.
+
+// deploy installs the controller as walkthrough 3 does, once, and the policy for its service
+// account: no test may notice that.
+func (s *suite) deploy(t *testing.T) {
 	t.Helper()
-	other := newEnv(t)
-	unseen := other.create("unseen")
-	e := newEnv(t)
-	e.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, fmt.Sprintf(command, e.namespace)))
-	e.controller.awaitOutput("Started workers")
-	e.create("seen")
-	e.awaitReady("seen")
-	e.settle()
-	if foo := other.foo("unseen"); foo.ResourceVersion != unseen.ResourceVersion {
-		t.Errorf("the Foo in another namespace was written to: %+v", foo.Status)
+	s.installCRD(t)
+	s.deployMu.Lock()
+	defer s.deployMu.Unlock()
+	if s.secrets != "" {
+		return
 	}
-	deployments, err := other.deployments().List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(deployments.Items) > 0 {
-		t.Errorf("Deployments in another namespace: %v %v", deployments, err)
+	sh(t, "make deploy IMG="+testImage)
+	sh(t, "kubectl apply -k artifacts/deploy/policy")
+	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
+	must(t, s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets))
+	s.secrets = secrets
+}
+
+// writeSecrets writes the files that the kubelet mounts into a Pod of that service account.
+func (s *suite) writeSecrets(ctx context.Context, account cache.ObjectName, dir string) error {
+	token, err := s.kube.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("requesting a token: %w", err)
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	// The files are readable for all users because a container runs as another user.
+	for name, data := range map[string][]byte{
+		"token":     []byte(token.Status.Token),
+		"ca.crt":    s.config.CAData,
+		"namespace": []byte(account.Namespace),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asInPod returns a command line that runs the given one as in a Pod with those secrets.
+// On a machine that allows no private mounts, a kubeconfig names the token instead.
+func (s *suite) asInPod(t *testing.T, secrets, command string) string {
+	t.Helper()
+	unshare, err := privateMounts()
+	if err != nil {
+		t.Logf("This machine allows no private mounts, using a kubeconfig: %v", err)
+		kubeconfig := kubeconfigOf(t, &clientcmdapi.AuthInfo{TokenFile: filepath.Join(secrets, "token")})
+		return fmt.Sprintf("exec %s --kubeconfig=%s --leader-elect-resource-namespace=$(cat %s/namespace)", command, kubeconfig, secrets)
+	}
+	address, err := url.Parse(s.config.Host)
+	must(t, err)
+	host, port, err := net.SplitHostPort(address.Host)
+	must(t, err)
+	inside := fmt.Sprintf(`mount -t tmpfs none "$(readlink -f %s)" && mkdir -p %s && cp "$SECRETS"/* %s && exec %s`, secretsRoot, secretsDir, secretsDir, command)
+	return fmt.Sprintf("KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%s SECRETS='%s' exec %s bash -c '%s'", host, port, secrets, unshare, inside)
+}
+
+// privateMounts returns the command that gives a process its own mount namespace.
+var privateMounts = sync.OnceValues(func() (string, error) {
+	var failures []error
+	for _, unshare := range []string{"unshare --mount", "unshare --user --map-root-user --mount"} {
+		output, err := exec.Command("bash", "-c", unshare+" mount -t tmpfs none "+os.TempDir()).CombinedOutput()
+		if err == nil {
+			return unshare, nil
+		}
+		failures = append(failures, fmt.Errorf("%s: %w: %s", unshare, err, output))
+	}
+	return "", errors.Join(failures...)
+})
+
+// startInPod starts a controller with the service account of the manifests.
+func startInPod(t *testing.T, flags string) *process {
+	t.Helper()
+	shared.deploy(t)
+	return startWithSecrets(t, shared.secrets, flags)
+}
+
+// startWithSecrets starts the program in a Pod with those secrets. With E2E_IMAGE, CONTAINER_TOOL
+// runs that image.
+func startWithSecrets(t *testing.T, secrets, flags string) *process {
+	t.Helper()
+	image := os.Getenv("E2E_IMAGE")
+	if image == "" {
+		return start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
+	}
+	container := unique(filepath.Base(shared.work))
+	address, err := url.Parse(shared.config.Host)
+	must(t, err)
+	// These options are the manifests' security context, and what the kubelet mounts.
+	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
+		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,
+		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
+	p.container = container
+	return p
+}
+
+// kill sends SIGKILL, so that the controller cannot release its lease.
+func (p *process) kill() {
+	p.t.Helper()
+	if p.container == "" {
+		p.signal(syscall.SIGKILL)
+	} else {
+		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
+	}
+	p.awaitExit()
+}
+
+// awaitServing waits until the process listens on that port, such as "metrics", and returns
+// the address.
+func (p *process) awaitServing(what string) string {
+	p.t.Helper()
+	var address string
+	eventually(p.t, "the port of "+what+" is open", func(context.Context) error {
+		if address = p.serving(what); address == "" {
+			return errors.New("no such line in the log")
+		}
+		return nil
+	})
+	return address
+}
+
+// serving returns the address of that port, "" if the process does not listen on it yet.
+func (p *process) serving(what string) string {
+	p.t.Helper()
+	found := regexp.MustCompile(`"Serving" what="` + what + `" address="([^"]+)"`).FindStringSubmatch(p.output())
+	if found == nil {
+		return ""
+	}
+	return found[1]
 }

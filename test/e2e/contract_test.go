@@ -18,77 +18,396 @@ limitations under the License.
 
 package e2e
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
 
-// rule is a test of one rule of a contract. The sentence begins with the rule's number, which
-// hack/verify.sh contract looks for.
-type rule struct {
-	sentence string
-	test     func(*testing.T)
-}
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
-// runRules runs the tests of the rules in parallel.
-func runRules(t *testing.T, rules []rule) {
-	t.Helper()
-	for _, rule := range rules {
-		t.Run(rule.sentence, func(t *testing.T) {
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// TestContract has what a simulated API server would not show of the Foo contract: defaults, managed fields,
+// admission, the garbage collector, the Deployment controller and autoscalers. This runs one rule:
+// hack/e2e.sh -run 'TestContract/rule_4'
+func TestContract(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]func(t *testing.T){
+		"rules 1, 2 and 6: deletions, and a Foo that is created again":                                          deletions,
+		"rule 4: a Deployment of the stock sample is taken over, and drift reverted, without a Pod restart":     repairs,
+		"rule 8: over a rename there is always an available Pod, and nothing of the template is lost":           renames,
+		"rule 8: a rename that stalls leaves the former Deployment serving, and selectors select both":          renameStalls,
+		"rule 10: an orphaned Deployment is left alone, and the command of the message has it adopted":          adoption,
+		"rule 11: under a quota of one Deployment a rename waits, the message says why, and there is one event": quotaOfOne,
+		"rule 13: the API server refuses a status of a Foo that was created anew":                               statusPatch,
+		"a Pod Security level that refuses the Pods makes the Foo stalled, and the message tells":               restrictedNamespace,
+		"rule 21: the status names the writer that undoes repairs, and an autoscaler works on the Foo":          contention,
+	} {
+		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			rule.test(t)
+			test(t)
 		})
 	}
 }
 
-// TestContract checks the Foo contract on a real API server, rule by rule. This runs one rule:
-// hack/e2e.sh -run 'TestContract/rule_4'
-func TestContract(t *testing.T) {
-	t.Parallel()
-	runRules(t, []rule{
-		{"rule 1: the garbage collector deletes a deleted Foo's Deployment, without a finalizer and without an error", fooIsDeleted},
-		{"rule 2: the controller writes nothing for a Foo in foreground deletion", foregroundDeletion},
-		{"rule 3: a Deployment that another client creates first is not changed", deploymentExists},
-		{"rule 4: the controller reverts drift in the fields that it owns, and no other change", driftIsReverted},
-		{"rule 4: kubectl rollout restart works and causes no write", rolloutRestart},
-		{"rule 4: the controller adopts a Deployment of the stock sample without a Pod restart", dropIn},
-		{"rule 4: the controller adds no container for the image", noContainerForImage},
-		{"rule 4: the controller accepts what a policy makes of its writes, and its writes stop", changingPolicy},
-		{"rule 4: the controller leaves a label managed-by of another tool", labelOfAnotherTool},
-		{"rule 5: the controller never changes a foreign Deployment, and creates its own after the foreign one is deleted", foreignDeployment},
-		{"rule 5: a Deployment with the Foo as an owner but not as the controller is foreign too", ownerButNotController},
-		{"rule 6: a Foo that is created again waits until the garbage collector has deleted the previous Foo's Deployment", previousFoo},
-		{"rule 7: the controller does not repair a terminating Deployment, and creates a new one after its deletion", deploymentIsDeleted},
-		{"rule 7: a Deployment that is terminating for longer than its progress deadline makes the Foo stalled", stuckDeletion},
-		{"a quota on ReplicaSets makes the Foo stalled", quotaOnReplicaSets},
-		{"a Pod Security level that refuses the Pods makes the Foo stalled, and the message says what to do", restrictedNamespace},
-		{"rule 8: over a rename there is no moment without an available Pod, and nothing of the Pod template is lost", renamed},
-		{"rule 8: over fifty renames under load there is no moment without an available Pod", fiftyRenames},
-		{"rule 8: a rename whose rollout never completes leaves the former Deployment serving", renameStalls},
-		{"rule 8: a rename whose copied Pod template a policy refuses leaves the former Deployment serving", renameRefusedByPolicy},
-		{"rule 8: a rename that is rolled back half-way ends with the former Deployment", renamedBack},
-		{"rule 8: with strategy Recreate the Pods of the former Deployment are gone before the new ones start", renameRecreate},
-		{"rule 8: a user's copy of the Deployment is left, owner reference included", copyOfDeployment},
-		{"rule 8: while both Deployments exist their selectors select the Pods of both", renameSharesSelector},
-		{"rule 8: the old Deployment keeps running while the new name is taken", renamedToTaken},
-		{"rule 8: two Foos that swap names converge", func(t *testing.T) { rotateNames(t, 2) }},
-		{"rule 8: three Foos that rotate names converge", func(t *testing.T) { rotateNames(t, 3) }},
-		{"rule 8: five Foos that rotate names converge", func(t *testing.T) { rotateNames(t, 5) }},
-		{"rule 9: the current owner keeps the name, and another claimant gets it later", twoClaimants},
-		{"rule 10: the controller does not change an orphaned Deployment", orphan},
-		{"rule 10: the command of the message has an orphaned Deployment adopted", adoption},
-		{"rule 11: a refusal by a quota causes one event, and a change of the Foo a retry", quota},
-		{"rule 11: under a quota of one Deployment a rename waits, and the message says why", quotaOfOne},
-		{"rule 11: a terminating namespace causes no errors", terminatingNamespace},
-		{"rule 12: the controller retries after transient errors, without events or status updates", transientErrors},
-		{"rule 13: the status has the observed generation and takes few updates", status},
-		{"rule 13: the API server refuses a status of a Foo that was created anew", statusPatch},
-		{"rule 15: nothing is written while nothing changes, over resyncs and restarts", steadyState},
-		{"rule 20: the controller finishes a running sync before it exits", finishesSync},
-		{"rule 20: the controller exits at once on a second signal", secondSignal},
-		{"rule 20: the grace period limits the shutdown", gracePeriod},
-		{"rule 21: the pauses between repairs grow while another writer undoes them, and the status names that writer", contendingWriter},
-		{"rule 21: the pauses between creations grow while another client deletes the Deployment", deletingClient},
-		{"rule 21: an autoscaler on the Deployment is such a writer, and one on the Foo works", autoscalerOnDeployment},
-		{"rule 24: a status update of a trimmed object changes nothing but the status", statusAlone},
-		{"rule 24: the CRD bounds the conditions", boundedConditions},
-		{"a Foo with a name of 200 characters gets a shortened label", longName},
+// hold keeps a Deployment terminating, once it is deleted, until release is called.
+func (e *env) hold(name string) (release func()) {
+	e.Helper()
+	e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
+	return func() {
+		e.Helper()
+		e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = nil })
+	}
+}
+
+func deletions(t *testing.T) {
+	e := startEnv(t, "")
+	for _, name := range []string{"background", "foreground", "again"} {
+		e.create(name)
+		if foo := e.awaitReady(name); len(foo.Finalizers) > 0 {
+			t.Errorf("finalizers %v", foo.Finalizers)
+		}
+	}
+	mark := e.mark()
+	e.kubectl("delete foo background")
+	e.awaitGone("background")
+
+	release := e.hold("foreground")
+	e.settle()
+	e.kubectl("delete foo foreground --cascade=foreground --wait=false")
+	e.kubectl("wait --for=jsonpath='{.metadata.deletionTimestamp}' --timeout=3m deployment/foreground")
+	// The controller must not revert this.
+	e.kubectl("scale deployment foreground --replicas=5")
+	e.settle()
+	release()
+	e.kubectl("wait --for=delete --timeout=3m foo/foreground deployment/foreground")
+	e.settle()
+	for _, name := range []string{"background", "foreground"} {
+		e.noWrites(mark, "deployments", name)
+		e.noWrites(mark, "foos", name)
+	}
+	e.controller.requireNoErrors()
+
+	first, release := e.deployment("again").UID, e.hold("again")
+	e.kubectl("delete foo again")
+	foo := e.create("again")
+	e.awaitReason("again", v1alpha1.ReasonDeploymentNotOwned, "belongs to an earlier Foo of this name")
+	release()
+	e.awaitReady("again")
+	if d := e.deployment("again"); d.UID == first || !metav1.IsControlledBy(d, foo) {
+		t.Errorf("this is the previous Foo's Deployment: %+v", d.ObjectMeta)
+	}
+}
+
+func repairs(t *testing.T) {
+	e := newEnv(t)
+	foo := e.create("x", replicas(2))
+	createObject(e, e.deployments(), stockDeployment(foo))
+	e.kubectl("rollout status deployment x")
+	const getPods = "get pods -o name --sort-by=.metadata.name -l controller=x"
+	before, pods := e.deployment("x"), e.kubectl(getPods)
+	e.startController("")
+	e.awaitReady("x")
+	e.settle()
+	after := e.deployment("x")
+	if now := e.kubectl(getPods); now != pods || !equality.Semantic.DeepEqual(before.Spec, after.Spec) || after.Labels[managedBy] == "" {
+		t.Errorf("the Pods were %q and are %q, the Deployment was %+v and is %+v", pods, now, before, after)
+	}
+
+	mark := e.mark()
+	e.kubectl("rollout restart deployment x")
+	e.kubectl("annotate deployment x example.com/note=kept")
+	e.kubectl("label --overwrite deployment x team=blue " + managedBy + "=Helm")
+	e.kubectl("patch deployment x -p '" + addSidecar + "'")
+	e.kubectl("rollout status deployment x")
+	e.awaitReady("x")
+	e.settle()
+	e.noWrites(mark, "deployments", "x")
+
+	e.update("x", withImage("nginx:1.27"))
+	e.awaitReady("x")
+	before, mark = e.deployment("x"), e.mark()
+	e.updateDeployment("x", func(d *appsv1.Deployment) {
+		d.Spec.Replicas, d.Spec.Template.Spec.Containers[0].Image = ptr.To[int32](5), "nginx:other"
+		d.OwnerReferences[0].BlockOwnerDeletion = nil
+		delete(d.Labels, managedBy)
 	})
+	e.eventually("the drift is reverted", func(context.Context) error {
+		now := e.deployment("x")
+		if label := now.Labels[managedBy]; label != "sample-controller" || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+			!ptr.Deref(now.OwnerReferences[0].BlockOwnerDeletion, false) || now.Annotations["example.com/note"] != "kept" {
+			return fmt.Errorf("it was %+v and is %+v", before, now)
+		}
+		return nil
+	})
+	e.awaitReady("x")
+	if repairs := e.accepted(mark, "patch deployments x"); len(repairs) != 1 {
+		t.Errorf("%d patches, want 1: %v", len(repairs), e.writes(mark))
+	}
+}
+
+// addSidecar changes what rule 4 leaves to others.
+const addSidecar = `{"spec":{"template":{"metadata":{"labels":{"theirs":"kept"}},"spec":{"containers":[
+	{"name":"nginx","image":"nginx:theirs","env":[{"name":"A","value":"b"}],"resources":{"requests":{"cpu":"1m"}}},
+	{"name":"sidecar","image":"sidecar:1"}]}}}}`
+
+// watchPods lists the Pods of Foo x all the time until stop is called, and calls check with how many there are of
+// each Deployment of these names.
+func (e *env) watchPods(check func(available int32, pods map[string]int), deployments ...string) (stop func()) {
+	ctx, cancel := context.WithCancel(e.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			all, err := e.deployments().List(ctx, metav1.ListOptions{})
+			list, podsErr := shared.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=x"})
+			if err != nil || podsErr != nil {
+				continue
+			}
+			available, pods := int32(0), map[string]int{}
+			for i := range all.Items {
+				if all.Items[i].Spec.Template.Labels["controller"] == "x" {
+					available += all.Items[i].Status.AvailableReplicas
+				}
+			}
+			for _, name := range deployments {
+				pods[name] = podsOf(list.Items, name)
+			}
+			check(available, pods)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// podsOf returns how many Pods there are of the Deployment of that name.
+func podsOf(pods []corev1.Pod, deployment string) (count int) {
+	for i := range pods {
+		if strings.HasPrefix(pods[i].Name, deployment+"-") {
+			count++
+		}
+	}
+	return count
+}
+
+// containers returns names, images, environments and requests of the Deployment's containers.
+func containers(d *appsv1.Deployment) (words []string) {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		words = append(words, fmt.Sprintf("%s=%s %v %v", c.Name, c.Image, c.Env, c.Resources.Requests))
+	}
+	return words
+}
+
+func renames(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	e.kubectl("patch deployment old -p '" + addSidecar + "'")
+	e.kubectl("rollout status deployment old")
+	e.awaitReady("x")
+	want := containers(e.deployment("old"))
+	asked := 0
+	stop := e.watchPods(func(available int32, _ map[string]int) {
+		if asked++; available == 0 {
+			t.Error("there was a moment without an available Pod")
+		}
+	})
+	e.update("x", deploymentName("new"))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	if stop(); asked == 0 {
+		t.Error("nobody asked for available Pods")
+	}
+	mustContain(t, e.awaitEvent(foo, "Deleted"), `Deleted Deployment "old"`)
+	if got := e.deployment("new"); !slices.Equal(containers(got), want) || got.Spec.Template.Labels["theirs"] != "kept" {
+		t.Errorf("the containers are %q, want %q, labels %v", containers(got), want, got.Spec.Template.Labels)
+	}
+
+	e.kubectl(`patch deployment new -p '{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}'`)
+	stop = e.watchPods(func(_ int32, pods map[string]int) {
+		if pods["new"] > 0 && pods["last"] > 0 {
+			t.Errorf("strategy Recreate: the Pods are %v", pods)
+		}
+	}, "new", "last")
+	e.update("x", deploymentName("last"))
+	e.awaitReady("x")
+	stop()
+	e.awaitGone("new")
+	if got := e.deployment("last"); !slices.Equal(containers(got), want) || !metav1.IsControlledBy(got, foo) {
+		t.Errorf("the last Deployment is %+v", got)
+	}
+}
+
+// renameStalls also shows what follows from the equal selectors of both Deployments (docs/operations.md). The
+// former Deployment is paused, and its template asks for what no node has: only the Pods of a copy never start.
+func renameStalls(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	e.kubectl(`patch deployment old -p '{"spec":{"paused":true,"progressDeadlineSeconds":2,"template":{"spec":{"nodeSelector":{"no":"node"}}}}}'`)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentPaused, "kubectl rollout resume")
+	e.update("x", deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentStalled, `the former Deployment "old" still serves`, "kubectl delete deployment old")
+	// An HPA lists Pods by the selector of the scale subresource, kubectl logs by that of the Deployment.
+	for _, selector := range []string{e.foo("x").Status.Selector, metav1.FormatLabelSelector(e.deployment("new").Spec.Selector)} {
+		pods, err := shared.kube.CoreV1().Pods(e.namespace).List(e.Context(), metav1.ListOptions{LabelSelector: selector})
+		e.must(err)
+		if podsOf(pods.Items, "old") != 2 || podsOf(pods.Items, "new") == 0 {
+			t.Errorf("selector %q selects %d Pods of the former and %d of the new Deployment", selector, podsOf(pods.Items, "old"), podsOf(pods.Items, "new"))
+		}
+	}
+	e.kubectl("delete deployment old --cascade=orphan")
+	present := e.deployment("new")
+	e.eventually("the new Deployment adopts the former one's ReplicaSets", func(ctx context.Context) error {
+		all, err := shared.kube.AppsV1().ReplicaSets(e.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range all.Items {
+			if !metav1.IsControlledBy(&all.Items[i], present) {
+				return fmt.Errorf("ReplicaSet %s has the owners %v", all.Items[i].Name, all.Items[i].OwnerReferences)
+			}
+		}
+		return nil
+	})
+}
+
+func adoption(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x", replicas(2))
+	e.awaitReady("x")
+	before := e.deployment("x")
+	e.kubectl("delete foo x --cascade=orphan")
+	mark, foo := e.mark(), e.create("x", replicas(1))
+	command := fmt.Sprintf("kubectl annotate deployment x %s=x -n %s", v1alpha1.AdoptByAnnotation, e.namespace)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentNotOwned, "has no controller; have it adopted with "+command+",")
+	e.awaitEvent(foo, "ErrResourceExists")
+	e.settle()
+	e.noWrites(mark, "deployments", "x")
+
+	sh(t, command)
+	e.awaitReady("x")
+	e.awaitEvent(foo, "Adopted")
+	after := e.deployment("x")
+	if !metav1.IsControlledBy(after, foo) || len(after.OwnerReferences) != 1 || *after.Spec.Replicas != 1 || after.UID != before.UID ||
+		after.Annotations[v1alpha1.AdoptByAnnotation] != "" || !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
+		t.Errorf("the Deployment was %+v and became %+v", before, after)
+	}
+}
+
+// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
+// Otherwise a recount that began before one existed would admit another.
+func (e *env) setQuota(deployments, used int) {
+	e.Helper()
+	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
+	for field, value := range map[string]int{"hard": deployments, "used": used} {
+		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
+	}
+}
+
+func quotaOfOne(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x", deploymentName("old"))
+	e.awaitReady("x")
+	e.setQuota(1, 1)
+	e.update("x", deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "the API server refused", `deployments.apps "new" is forbidden: exceeded quota: few`,
+		"the former Deployment", "old", "raise the quota")
+	e.setQuota(2, 1)
+	e.update("x", replicas(2))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	// The controller tried many times and sent one event.
+	e.awaitEvent(foo, v1alpha1.ReasonDeploymentRejected)
+}
+
+// statusPatch sends the request with which the controller writes a status: the resourceVersion alone
+// makes the API server refuse it for a Foo that was created anew, and it ignores a uid.
+func statusPatch(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	foo := e.awaitReady("x")
+	patch := func(metadata string) error {
+		body := []byte(`{"metadata":{` + metadata + `},"status":{"selector":"former"}}`)
+		_, err := e.foos().Patch(t.Context(), "x", types.MergePatchType, body, metav1.PatchOptions{}, "status")
+		return err
+	}
+	e.kubectl("delete foo x")
+	e.create("x")
+	if err := patch(fmt.Sprintf(`"resourceVersion":%q`, foo.ResourceVersion)); !apierrors.IsConflict(err) {
+		t.Errorf("a status of the former Foo: error %v, want 409", err)
+	}
+	if err := patch(fmt.Sprintf(`"uid":%q`, foo.UID)); err != nil {
+		t.Errorf("a patch with the uid of the former Foo alone: error %v; if the API server compares it now, the decision about status patches is out of date", err)
+	}
+}
+
+// restricted is what the Pod Security level demands of the Pod template.
+const restricted = `{"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":101,"seccompProfile":{"type":"RuntimeDefault"}},
+	"containers":[{"name":"nginx","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}}}`
+
+func restrictedNamespace(t *testing.T) {
+	e := startEnv(t, "")
+	e.kubectl("label namespace " + e.namespace + " pod-security.kubernetes.io/enforce=restricted")
+	e.create("x")
+	e.awaitReason("x", v1alpha1.ReasonDeploymentStalled, "violates PodSecurity", "set the securityContext in the Pod template",
+		"kubectl edit deployment x -n "+e.namespace)
+	e.kubectl("patch deployment x -p '" + restricted + "'")
+	e.awaitReady("x")
+	e.update("x", deploymentName("renamed"))
+	e.awaitReady("x")
+	e.awaitGone("x")
+}
+
+func contention(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x")
+	e.awaitReady("x")
+	e.eventually("the status reports the other writer", func(ctx context.Context) error {
+		scale, err := e.deployments().GetScale(ctx, "x", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if scale.Spec.Replicas == 1 {
+			scale.Spec.Replicas = 2
+			// The controller or the Deployment controller may write meanwhile.
+			_, _ = e.deployments().UpdateScale(ctx, "x", scale, metav1.UpdateOptions{FieldManager: "contender"})
+		}
+		message := readyMessage(e.foo("x"))
+		if missing := firstMissing(message, []string{`Deployment "x"`, "replicas (by contender through scale)", "scale or change the Foo instead"}); missing != "" {
+			return fmt.Errorf("no %q in %q", missing, message)
+		}
+		return nil
+	})
+	e.awaitEvent(foo, v1alpha1.ReasonDeploymentContested)
+	// Without metrics an autoscaler raises the replicas to its minimum.
+	e.apply("{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: x}, spec: {minReplicas: 3, maxReplicas: 5, " +
+		"scaleTargetRef: {apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, name: x}}}")
+	e.eventually("the autoscaler scales the Foo", func(context.Context) error {
+		if foo := e.foo("x"); ptr.Deref(foo.Spec.Replicas, 1) != 3 || foo.Status.AvailableReplicas != 3 {
+			return errors.New(readyMessage(foo))
+		}
+		return nil
+	})
+}
+
+func readyMessage(foo *v1alpha1.Foo) string {
+	for _, condition := range foo.Status.Conditions {
+		if condition.Type == v1alpha1.FooReady {
+			return condition.Message
+		}
+	}
+	return ""
 }

@@ -15,6 +15,6 @@ limitations under the License.
 */
 
 // Package e2e tests the controller's binary on a real API server: the walkthroughs by the
-// commands that users type, and the contracts rule by rule. Run it with `make e2e` or
+// commands that users type, and what only a real cluster shows. Run it with `make e2e` or
 // hack/e2e.sh, which start a cluster and remove it. The tests have the build tag e2e.
 package e2e

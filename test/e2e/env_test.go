@@ -20,17 +20,28 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/util/retry"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
+
+const managedBy = "app.kubernetes.io/managed-by"
 
 // env is a namespace of one test and the controller that works in that namespace only, so
 // that tests can run in parallel.
@@ -60,21 +71,21 @@ func startEnv(t *testing.T, flags string) *env {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	shared.deploy(t)
-	namespace, err := shared.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &env{T: t, namespace: namespace.Name}
+	e := &env{T: t}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	e.namespace = createObject(e, shared.kube.CoreV1().Namespaces(), namespace).Name
 	// The API server admits no Pod before the namespace has its service account.
-	e.eventually("the namespace is ready for Pods", func(ctx context.Context) error {
-		_, err := shared.kube.CoreV1().ServiceAccounts(e.namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
+	awaitObject(e, shared.kube.CoreV1().ServiceAccounts(e.namespace), "default", "exists", func(*corev1.ServiceAccount) error { return nil })
 	e.startMark = e.mark()
 	t.Cleanup(e.describeIfFailed)
 	return e
+}
+
+// in returns the env for a subtest.
+func (e *env) in(t *testing.T) *env {
+	f := *e
+	f.T = t
+	return &f
 }
 
 // newProxiedEnv makes an env whose controller reaches the API server through the proxy,
@@ -117,9 +128,7 @@ func (e *env) eventually(what string, check func(ctx context.Context) error) {
 
 func (e *env) must(err error) {
 	e.Helper()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e.T, err)
 }
 
 // kubectl runs a kubectl command in the env's namespace.
@@ -128,7 +137,123 @@ func (e *env) kubectl(arguments string) string {
 	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
 
-// --- Foos -------------------------------------------------------------------
+// until runs a kubectl command in the env's namespace until its output matches the pattern.
+func (e *env) until(arguments, pattern string) {
+	e.Helper()
+	shUntil(e.T, "kubectl --namespace="+e.namespace+" "+arguments, pattern)
+}
+
+// apply applies a manifest in the env's namespace.
+func (e *env) apply(manifest string) {
+	e.Helper()
+	e.kubectl("apply -f - <<'EOF'\n" + manifest + "\nEOF")
+}
+
+// load is a request that is repeated until it is stopped.
+type load struct {
+	answered atomic.Int64
+	// stop returns how many requests were answered.
+	stop func() int64
+}
+
+// startLoad calls ask, with how often it succeeded before, until the load is stopped. The test fails if it fails.
+func startLoad(t *testing.T, ask func(ctx context.Context, n int64) error) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l, done := &load{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := ask(ctx, l.answered.Load()); err == nil {
+				l.answered.Add(1)
+			} else if ctx.Err() == nil {
+				t.Errorf("after %d requests: %v", l.answered.Load(), err)
+			}
+		}
+	}()
+	l.stop = func() int64 {
+		cancel()
+		<-done
+		return l.answered.Load()
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// --- Objects of every kind --------------------------------------------------
+
+// client is the part of a typed client that these helpers use.
+type client[T any] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+}
+
+func getObject[T any](e *env, client client[T], name string) T {
+	e.Helper()
+	object, err := client.Get(e.Context(), name, metav1.GetOptions{})
+	e.must(err)
+	return object
+}
+
+func createObject[T any](e *env, client client[T], object T) T {
+	e.Helper()
+	created, err := client.Create(e.Context(), object, metav1.CreateOptions{})
+	e.must(err)
+	return created
+}
+
+// updateObject changes the object, and tries again after a conflict, for a few seconds: during a rollout other
+// writers may be faster more often than retry.DefaultBackoff tries.
+func updateObject[T any](e *env, client client[T], name string, change func(T)) {
+	e.Helper()
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Jitter: 1, Steps: 100}
+	e.must(retry.RetryOnConflict(backoff, func() error {
+		object, err := client.Get(e.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(object)
+		_, err = client.Update(e.Context(), object, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// awaitObject waits until the object exists and passes the check, and returns it.
+func awaitObject[T any](e *env, client client[T], name, what string, check func(T) error) T {
+	e.Helper()
+	var object T
+	e.eventually(fmt.Sprintf("%T %s: %s", object, name, what), func(ctx context.Context) (err error) {
+		if object, err = client.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return check(object)
+	})
+	return object
+}
+
+// awaitEvent waits for an event about the object with that reason. It fails the test if there is more than one,
+// or if the event was repeated, and returns its message.
+func (e *env) awaitEvent(about metav1.Object, reason string) string {
+	e.Helper()
+	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}.String()
+	var events []corev1.Event
+	e.eventually("an event "+reason, func(ctx context.Context) error {
+		list, err := shared.kube.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		if err == nil {
+			events = list.Items
+		}
+		return err
+	})
+	if len(events) != 1 || events[0].Count != 1 {
+		e.Fatalf("want one event %s, got %+v", reason, events)
+	}
+	return events[0].Message
+}
+
+// --- Foos and their Deployments ---------------------------------------------
 
 func (e *env) foos() fooclient.FooInterface {
 	return shared.clientset.SamplecontrollerV1alpha1().Foos(e.namespace)
@@ -174,37 +299,29 @@ func (e *env) foo(name string) *v1alpha1.Foo {
 	return getObject(e, e.foos(), name)
 }
 
-// awaitReason waits until the Foo's Ready condition is about the Foo's current generation
-// and has that reason, and returns both.
-func (e *env) awaitReason(name, reason string) (*v1alpha1.Foo, metav1.Condition) {
-	e.Helper()
-	var ready metav1.Condition
-	foo := awaitObject(e, e.foos(), name, reason, func(foo *v1alpha1.Foo) (err error) {
-		ready, err = hasReason(reason, foo.Generation, foo.Status.ObservedGeneration, foo.Status.Conditions)
-		return err
-	})
-	return foo, ready
-}
-
 // awaitReady waits until the Foo is ready in its current generation.
 func (e *env) awaitReady(name string) *v1alpha1.Foo {
 	e.Helper()
-	foo, ready := e.awaitReason(name, v1alpha1.ReasonDeploymentAvailable)
-	if ready.Status != metav1.ConditionTrue {
-		e.Fatalf("Foo %s is %s for the reason %s", name, ready.Status, ready.Reason)
-	}
-	return foo
+	e.awaitReason(name, v1alpha1.ReasonDeploymentAvailable)
+	return e.foo(name)
 }
 
-// awaitNotReady waits until the Foo is not ready for that reason, and returns the
-// condition's message.
-func (e *env) awaitNotReady(name, reason string) string {
+// awaitReason waits until the Foo's condition Ready is about its current generation and has that reason, and
+// these words in the message.
+func (e *env) awaitReason(name, reason string, words ...string) {
 	e.Helper()
-	_, ready := e.awaitReason(name, reason)
-	if ready.Status != metav1.ConditionFalse {
-		e.Fatalf("Foo %s is %s for the reason %s", name, ready.Status, reason)
-	}
-	return ready.Message
+	awaitObject(e, e.foos(), name, reason, func(foo *v1alpha1.Foo) error {
+		ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+		isReady := reason == v1alpha1.ReasonDeploymentAvailable
+		if ready == nil || ready.Reason != reason || (ready.Status == metav1.ConditionTrue) != isReady ||
+			ready.ObservedGeneration != foo.Generation || foo.Status.ObservedGeneration != foo.Generation {
+			return fmt.Errorf("generation %d, status %+v", foo.Generation, foo.Status)
+		}
+		if missing := firstMissing(ready.Message, words); missing != "" {
+			return fmt.Errorf("no %q in %q", missing, ready.Message)
+		}
+		return nil
+	})
 }
 
 // settle waits until the controller has processed all earlier events: until a Foo that is
@@ -213,8 +330,6 @@ func (e *env) settle() {
 	e.Helper()
 	e.awaitReady(e.create(unique("settle")).Name)
 }
-
-// --- Deployments ------------------------------------------------------------
 
 func (e *env) deployments() appsclient.DeploymentInterface {
 	return shared.kube.AppsV1().Deployments(e.namespace)
@@ -225,68 +340,39 @@ func (e *env) deployment(name string) *appsv1.Deployment {
 	return getObject(e, e.deployments(), name)
 }
 
-// createDeployment creates a Deployment as a user, and waits until its rollout is complete.
-func (e *env) createDeployment(name string, owners ...metav1.OwnerReference) *appsv1.Deployment {
-	e.Helper()
-	labels := map[string]string{"foreign": name}
-	createObject(e, e.deployments(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:foreign"}}},
-			},
-		},
-	})
-	e.kubectl("rollout status deployment " + name)
-	return e.awaitDeployment(name, "its status is complete", func(d *appsv1.Deployment) error {
-		for _, condition := range d.Status.Conditions {
-			if condition.Reason == "NewReplicaSetAvailable" {
-				return nil
-			}
-		}
-		return fmt.Errorf("status %+v", d.Status)
-	})
-}
-
 func (e *env) updateDeployment(name string, change func(*appsv1.Deployment)) {
 	e.Helper()
 	updateObject(e, e.deployments(), name, change)
 }
 
-// blockDeletion keeps Deployment x terminating, once it is deleted, until unblock is called.
-func (e *env) blockDeletion() (unblock func()) {
-	e.Helper()
-	e.updateDeployment("x", func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
-	return func() {
-		e.Helper()
-		e.updateDeployment("x", func(d *appsv1.Deployment) { d.Finalizers = nil })
-	}
-}
-
-// awaitDeployment waits until the Deployment exists and passes the check.
-func (e *env) awaitDeployment(name, what string, check func(*appsv1.Deployment) error) *appsv1.Deployment {
-	e.Helper()
-	return awaitObject(e, e.deployments(), name, what, check)
-}
-
 // awaitGone waits until the Deployment is deleted.
 func (e *env) awaitGone(name string) {
 	e.Helper()
-	awaitNotFound(e, e.deployments(), name)
+	e.eventually("Deployment "+name+" is gone", func(ctx context.Context) error {
+		if _, err := e.deployments().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading it: %w", err)
+		}
+		return nil
+	})
 }
 
-// deploymentsOf returns the names of the Deployments that the Foo controls.
-func (e *env) deploymentsOf(foo *v1alpha1.Foo) []string {
-	e.Helper()
-	all, err := e.deployments().List(e.Context(), metav1.ListOptions{})
-	e.must(err)
-	var names []string
-	for i := range all.Items {
-		if metav1.IsControlledBy(&all.Items[i], foo) {
-			names = append(names, all.Items[i].Name)
-		}
+// controllerRef returns the owner reference of an object that the Foo controls.
+func controllerRef(foo *v1alpha1.Foo) metav1.OwnerReference {
+	return *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
+}
+
+// stockDeployment returns the Deployment that the stock sample creates for the Foo.
+func stockDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
+	labels := map[string]string{"app": "nginx", "controller": foo.Name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: foo.Spec.DeploymentName, OwnerReferences: []metav1.OwnerReference{controllerRef(foo)}},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: foo.Spec.Replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:by-hand"}}},
+			},
+		},
 	}
-	return names
 }

@@ -20,13 +20,13 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,90 +34,71 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1" // +drop:crontab
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 const (
-	// hostileInterval is how often a measurement looks at the API server.
-	hostileInterval = 20 * time.Millisecond
 	// maxSlowdown is how much longer a Foo may take beside a hostile namespace.
 	maxSlowdown = 2
+	// largeAnnotation is close to what the API server accepts: 256 KiB of annotations.
+	largeAnnotation = 250_000
+	// podLimitMiB is the memory limit of the controller's Pod.
+	podLimitMiB = 256
 )
 
-// hostileLoad is the size of a test with a hostile namespace.
-type hostileLoad struct {
-	// foos are those of the hostile namespace, rounds how often they come and go, and measured
-	// how many Foos of the other namespace are measured without them and beside them each time.
-	foos, rounds, measured int
-	// timed says that the times have limits.
-	timed bool
-}
-
-// newHostileLoad returns the full size if make hostile runs the test, which runs nothing
-// beside it. Otherwise the machine may be busy, and the test finds out only what is done first.
-func newHostileLoad() hostileLoad {
-	if os.Getenv("HOSTILE") == "full" {
-		return hostileLoad{foos: 10_000, rounds: 3, measured: 5, timed: true}
-	}
-	return hostileLoad{foos: 500, rounds: 2, measured: 3}
+// isFull reports whether make hostile runs the tests, which runs nothing beside them. Otherwise the machine may be
+// busy, and TestHostileNamespace finds out only what is done first.
+func isFull() bool {
+	return os.Getenv("HOSTILE") == "full"
 }
 
 // TestHostileNamespace fills one namespace with Foos whose Deployments the API server refuses, and
 // measures what a Foo in another namespace takes: while the controller receives all of them at the
-// same moment, and then while their syncs fail.
-// No other test runs beside it.
+// same moment, and then while their syncs fail. No other test runs beside it.
 func TestHostileNamespace(t *testing.T) {
-	load, hostile, other := newHostileLoad(), newEnv(t), newEnv(t)
-	hostile.setQuota(0)
+	foos, rounds, measured := 500, 2, 3
+	if isFull() {
+		foos, rounds, measured = 10_000, 3, 5
+	}
+	hostile, other := newEnv(t), newEnv(t)
+	hostile.setQuota(0, 0)
 	other.startController("--namespace=" + hostile.namespace + " --metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
 	metrics := other.controller.awaitServing("metrics")
-	// +drop:crontab
-	cronTabs := newHostileCronTabs(hostile, other, load)
-	// +drop:end
-	var idle, burst, loaded fooTimes
-	for round := range load.rounds {
-		idle.measure(other, load.measured)
+	var idle, burst, loaded []time.Duration
+	for range rounds {
+		idle = append(idle, other.measure(measured)...)
 
 		// The controller gets all Foos at once when it goes on.
 		other.controller.signal(syscall.SIGSTOP)
-		hostile.eachFoo(load.foos, func(name string) error {
+		hostile.eachFoo(foos, func(name string) error {
 			_, err := hostile.foos().Create(t.Context(), newFoo(name), metav1.CreateOptions{})
 			return err
 		})
-		// +drop:crontab
-		cronTabs.create()
-		// +drop:end
 		other.controller.signal(syscall.SIGCONT)
-		waiting := other.awaitQueueDepth(metrics, "many", func(depth int) bool { return depth > load.foos/4 })
-		first := len(burst.written)
-		burst.measure(other, load.measured)
-		if between := hostile.statusesBetween(burst.written[first]); between > waiting/2 {
+		waiting := other.awaitQueueDepth(metrics, "many", func(depth int) bool { return depth > foos/4 })
+		first := other.create("first")
+		created := awaitObject(other, other.deployments(), "first", "exists", func(*appsv1.Deployment) error { return nil })
+		if between := hostile.statusesBetween(first, created); between > waiting/2 {
 			t.Errorf("rule 25: %d of the %d hostile Foos that waited were synced before a Foo of another namespace", between, waiting)
 		}
+		other.kubectl("delete foo first")
+		burst = append(burst, other.measure(measured)...)
 		// All have been refused once, and wait for their backoff.
-		other.awaitQueueDepth(metrics, "few", func(depth int) bool { return depth < load.foos/10 })
-		loaded.measure(other, load.measured)
-		t.Logf("round %d: of %d Foos of the hostile namespace %d waited in the queue at first", round, load.foos, waiting)
-
-		// +drop:crontab
-		cronTabs.awaitRuns(load.rounds - 1)
-		cronTabs.delete()
-		// +drop:end
-		hostile.eachFoo(load.foos, func(name string) error {
+		other.awaitQueueDepth(metrics, "few", func(depth int) bool { return depth < foos/10 })
+		loaded = append(loaded, other.measure(measured)...)
+		hostile.eachFoo(foos, func(name string) error {
 			return hostile.foos().Delete(t.Context(), name, metav1.DeleteOptions{})
 		})
 		other.awaitQueueDepth(metrics, "no", func(depth int) bool { return depth == 0 })
 	}
-
-	slowdown := median(loaded.ready).Seconds() / median(idle.ready).Seconds()
-	t.Logf("a Foo is ready: idle after %s, in the burst after %s, beside the others after %s, ratio %.2f", spread(idle.ready), spread(burst.ready), spread(loaded.ready), slowdown)
-	t.Logf("it has its Deployment: idle after %s, in the burst after %s, beside the others after %s", spread(idle.created), spread(burst.created), spread(loaded.created))
-	if !load.timed {
-		return
-	}
-	for what, slowdown := range map[string]float64{"in the burst": median(burst.ready).Seconds() / median(idle.ready).Seconds(), "beside the others": slowdown} {
-		if slowdown > maxSlowdown {
+	for what, times := range map[string][]time.Duration{"in the burst": burst, "beside the others": loaded} {
+		slowdown := median(times).Seconds() / median(idle).Seconds()
+		t.Logf("a Foo is ready: idle after %s, %s after %s, ratio %.2f", spread(idle), what, spread(times), slowdown)
+		if isFull() && slowdown > maxSlowdown {
 			t.Errorf("rule 25: %s a Foo of another namespace takes %.2f times as long as without the hostile one, want %v times at most", what, slowdown, maxSlowdown)
 		}
 	}
@@ -142,98 +123,53 @@ func (e *env) eachFoo(count int, do func(name string) error) {
 	}
 }
 
-// fooTimes are measured for one Foo after the other: from its creation until it has its
-// Deployment, and until it is ready.
-type fooTimes struct {
-	created, ready []time.Duration
-	// written has the resource versions of each Foo and of its Deployment when they were created.
-	written [][2]uint64
-}
-
-// measure creates that many Foos one after the other, and deletes each.
-func (times *fooTimes) measure(e *env, count int) {
+// measure creates that many Foos one after the other, and deletes each. It returns how long each took to be ready.
+func (e *env) measure(count int) (times []time.Duration) {
 	e.Helper()
-	await := func(what string, check func(context.Context) error) time.Time {
-		e.Helper()
-		poll(e.T, what, hostileInterval, check)
-		return time.Now()
-	}
 	for range count {
 		begun := time.Now()
 		foo := e.create(unique("measured"))
-		var deployment *appsv1.Deployment
-		created := await("the Foo has its Deployment", func(ctx context.Context) (err error) {
-			deployment, err = e.deployments().Get(ctx, foo.Name, metav1.GetOptions{})
-			return err
-		})
-		times.written = append(times.written, [2]uint64{e.revision(foo), e.revision(deployment)})
-		ready := await("the Foo is ready", func(ctx context.Context) error {
-			now, err := e.foos().Get(ctx, foo.Name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			_, err = hasReason(v1alpha1.ReasonDeploymentAvailable, now.Generation, now.Status.ObservedGeneration, now.Status.Conditions)
-			return err
-		})
-		times.created = append(times.created, created.Sub(begun))
-		times.ready = append(times.ready, ready.Sub(begun))
+		e.awaitReady(foo.Name)
+		times = append(times, time.Since(begun))
 		e.must(e.foos().Delete(e.Context(), foo.Name, metav1.DeleteOptions{}))
 	}
+	return times
 }
 
-// revision returns the resource version of the object.
-func (e *env) revision(object metav1.Object) uint64 {
+// statusesBetween returns how many Foos have a status that was written between these two objects.
+func (e *env) statusesBetween(first, last metav1.Object) (count int) {
 	e.Helper()
-	revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-	e.must(err)
-	return revision
-}
-
-// statusesBetween returns how many Foos have a status that was written between these revisions.
-func (e *env) statusesBetween(revisions [2]uint64) (count int) {
-	e.Helper()
+	revision := func(object metav1.Object) uint64 {
+		revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+		e.must(err)
+		return revision
+	}
 	foos, err := e.foos().List(e.Context(), metav1.ListOptions{})
 	e.must(err)
 	for i := range foos.Items {
-		if r := e.revision(&foos.Items[i]); foos.Items[i].Status.ObservedGeneration > 0 && revisions[0] < r && r < revisions[1] {
+		if r := revision(&foos.Items[i]); foos.Items[i].Status.ObservedGeneration > 0 && revision(first) < r && r < revision(last) {
 			count++
 		}
 	}
 	return count
 }
 
-// awaitQueue waits until as many keys as that wait in the queue of Foos, and returns how many.
+// awaitQueueDepth waits until as many keys as that wait in the queue of Foos, and returns how many.
 func (e *env) awaitQueueDepth(metrics, what string, passes func(depth int) bool) (depth int) {
 	e.Helper()
-	poll(e.T, what+" keys of Foos wait", hostileInterval, func(ctx context.Context) (err error) {
-		if depth, err = queueDepth(ctx, metrics, "foo"); err == nil && !passes(depth) {
+	e.eventually(what+" keys of Foos wait", func(context.Context) error {
+		_, text := fetch(e.T, "http://"+metrics+"/metrics", "")
+		found := regexp.MustCompile(`(?m)^workqueue_depth\{name="foo"\} (\d+)$`).FindStringSubmatch(text)
+		if found == nil {
+			return errors.New("no depth of the queue")
+		}
+		var err error
+		if depth, err = strconv.Atoi(found[1]); err == nil && !passes(depth) {
 			err = fmt.Errorf("%d wait", depth)
 		}
 		return err
 	})
 	return depth
-}
-
-// queueDepth returns how many keys wait in the queue, according to the metrics.
-func queueDepth(ctx context.Context, address, queue string) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	found := regexp.MustCompile(`(?m)^workqueue_depth\{name="` + queue + `"\} (\d+)$`).FindSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("no depth of the queue in\n%s", text)
-	}
-	return strconv.Atoi(string(found[1]))
 }
 
 func median(times []time.Duration) time.Duration {
@@ -243,4 +179,84 @@ func median(times []time.Duration) time.Duration {
 // spread returns the median, the least and the greatest of the times.
 func spread(times []time.Duration) string {
 	return fmt.Sprintf("%.2f s (%.2f to %.2f s)", median(times).Seconds(), slices.Min(times).Seconds(), slices.Max(times).Seconds())
+}
+
+// TestHostileMemory measures rule 24: a controller takes no more memory for objects with large
+// annotations than for small ones. They are Foos and other people's Deployments, and those of further
+// kinds.
+func TestHostileMemory(t *testing.T) {
+	t.Parallel()
+	count := 40
+	if isFull() {
+		count = 300
+	}
+	e := newEnv(t)
+	e.environment = fmt.Sprintf("MEMORY_LIMIT=%d", podLimitMiB<<20)
+	resources := []schema.GroupVersionResource{schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), appsv1.SchemeGroupVersion.WithResource("deployments")}
+	e.eachFoo(count, func(name string) error {
+		foo := newFoo(name, replicas(0))
+		if _, err := e.foos().Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		theirs := stockDeployment(foo)
+		theirs.Name, theirs.OwnerReferences = "their-"+name, nil
+		_, err := e.deployments().Create(t.Context(), theirs, metav1.CreateOptions{})
+		return err
+	})
+	// +drop:crontab
+	resources = append(resources, schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"))
+	var idle []string
+	for i := range count {
+		idle = append(idle, cronTabOf(fmt.Sprint("idle-", i), "schedule: '@yearly', suspend: true", backup))
+	}
+	e.apply(strings.Join(idle, "\n---\n"))
+	// +drop:end
+	small := e.peakOfController()
+	large := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/large":%q}}}`, strings.Repeat("x", largeAnnotation))
+	total := 0
+	for _, resource := range resources {
+		objects := shared.dynamic.Resource(resource).Namespace(e.namespace)
+		list, err := objects.List(t.Context(), metav1.ListOptions{})
+		e.must(err)
+		for i := range list.Items {
+			_, err := objects.Patch(t.Context(), list.Items[i].GetName(), types.MergePatchType, large, metav1.PatchOptions{})
+			e.must(err)
+			total++
+		}
+	}
+	peak := e.peakOfController()
+	held := total * largeAnnotation >> 20
+	t.Logf("%d objects with %d kB of annotations each, %d MiB in all: the process took at most %d MiB, and %d MiB when they had none", total, largeAnnotation/1000, held, peak, small)
+	if peak-small > held/3 || peak > podLimitMiB {
+		t.Errorf("rule 24: the process took %d MiB, and %d MiB without annotations", peak, small)
+	}
+}
+
+// peakOfController runs a controller until it has synced all Foos, and returns the most memory that
+// it has had, in MiB.
+func (e *env) peakOfController() int {
+	e.Helper()
+	e.startController("--metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
+	// Before that the queues are empty, too.
+	for _, k := range shared.kinds {
+		e.controller.awaitOutput(`"Started workers" controller="` + k.Names.Singular + `"`)
+	}
+	e.kubectl("wait --for=condition=Ready --timeout=3m foo --all")
+	e.awaitQueueDepth(e.controller.awaitServing("metrics"), "no", func(depth int) bool { return depth == 0 })
+	defer e.controller.stop()
+	return e.controller.peakMiB()
+}
+
+// peakMiB returns the most memory that the process has had, in MiB.
+func (p *process) peakMiB() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	must(p.t, err)
+	match := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if match == nil {
+		p.t.Fatalf("no peak in %s", status)
+	}
+	kib, err := strconv.Atoi(string(match[1]))
+	must(p.t, err)
+	return kib / 1024
 }

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,7 +97,9 @@ func (e *env) awaitControllers() {
 // controllerProcess returns the process of that controller.
 func controllerProcess(t *testing.T, pod *corev1.Pod) int {
 	t.Helper()
-	pids := processesOf(t, pod, controllerProgram)
+	pids := processes(t, func(command, cgroup string) bool {
+		return strings.HasPrefix(command, controllerProgram+"\x00") && strings.Contains(cgroup, "/pod"+string(pod.UID))
+	})
 	if len(pids) != 1 {
 		t.Fatalf("the Pod %s has %d processes", pod.Name, len(pids))
 	}
@@ -136,9 +137,7 @@ func TestNodeRestrictions(t *testing.T) {
 func memoryLimit(t *testing.T, pid int) string {
 	t.Helper()
 	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(strings.TrimSpace(string(cgroups))) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		file := filepath.Join("/sys/fs/cgroup", fields[2], "memory.max")
@@ -169,8 +168,7 @@ func TestNodeLeader(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := *e
-			f.T = t
+			f := e.in(t)
 			f.awaitControllers()
 			former := f.awaitLeader()
 			holder, err := leaseHolder(t.Context())
@@ -236,7 +234,7 @@ const rolloutStatus = "kubectl rollout status deployment/sample-controller --tim
 func TestNodeRollout(t *testing.T) {
 	e := newEnv(t)
 	e.awaitControllers()
-	stop := e.startChurn()
+	churn := e.startChurn()
 	for _, command := range []string{
 		"kubectl set image deployment/sample-controller sample-controller=registry.example.com/sample-controller:v2 --namespace=" + systemNamespace,
 		"kubectl rollout undo deployment/sample-controller --namespace=" + systemNamespace,
@@ -248,29 +246,12 @@ func TestNodeRollout(t *testing.T) {
 		e.awaitLeader()
 		t.Logf("rolled out in %s", time.Since(began).Round(100*time.Millisecond))
 	}
-	t.Logf("%d Foos were served meanwhile", stop())
+	t.Logf("%d Foos were served meanwhile", churn.stop())
 }
 
-// startChurn creates, scales and deletes Foos, one after the other, until the function is called that it
-// returns, which returns how many there were. The test fails if one does not become ready.
-func (e *env) startChurn() (stop func() int) {
-	ctx, cancel := context.WithCancel(e.Context())
-	served := make(chan int)
-	go func() {
-		var n int
-		for ctx.Err() == nil {
-			if err := e.serveOne(ctx, fmt.Sprintf("churn-%d", n)); err == nil {
-				n++
-			} else if ctx.Err() == nil {
-				e.Errorf("Foo %d: %v", n, err)
-			}
-		}
-		served <- n
-	}()
-	return func() int {
-		cancel()
-		return <-served
-	}
+// startChurn creates, scales and deletes Foos, one after the other. The test fails if one does not become ready.
+func (e *env) startChurn() *load {
+	return startLoad(e.T, func(ctx context.Context, n int64) error { return e.serveOne(ctx, fmt.Sprintf("churn-%d", n)) })
 }
 
 // serveOne creates a Foo, scales it, and deletes it when its Deployment has followed.
@@ -355,22 +336,13 @@ func TestNodeLost(t *testing.T) {
 // kubeletOf returns the process of that node's kubelet.
 func kubeletOf(t *testing.T, node string) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
+	pids := processes(t, func(command, _ string) bool {
+		return strings.Contains(command, "/kubelet\x00") && strings.Contains(command, "--hostname-override\x00"+node+"\x00")
+	})
+	if len(pids) == 0 {
+		t.Fatalf("no kubelet of %s", node)
 	}
-	for _, entry := range entries {
-		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if strings.Contains(string(command), "/kubelet\x00") && strings.Contains(string(command), "--hostname-override\x00"+node+"\x00") {
-			pid, err := strconv.Atoi(entry.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return pid
-		}
-	}
-	t.Fatalf("no kubelet of %s", node)
-	return 0
+	return pids[0]
 }
 
 // TestNodeNetworkPolicies connects to the controllers from Pods in a namespace with the label of their

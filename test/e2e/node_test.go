@@ -38,12 +38,6 @@ import (
 // hack/e2e-node.sh runs these tests, on two nodes that run containers. The processes of all Pods are in
 // the PID namespace of the tests, and their addresses can be reached from here.
 
-// apply applies a manifest in the env's namespace.
-func (e *env) apply(manifest string) {
-	e.Helper()
-	sh(e.T, "kubectl --namespace="+e.namespace+" apply -f - <<'EOF'\n"+manifest+"\nEOF")
-}
-
 // awaitFoo waits until the controller has reported the spec of the Foo, and that it is ready.
 func (e *env) awaitFoo(name string) {
 	e.Helper()
@@ -84,14 +78,11 @@ func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod,
 	return running, nil
 }
 
-// processesOf returns the processes of the Pod's container whose command line begins with the program.
-func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
+// processes returns the processes whose command line and cgroup match.
+func processes(t *testing.T, match func(command, cgroup string) bool) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
+	must(t, err)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -100,7 +91,7 @@ func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
 		// A process may end meanwhile.
 		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		cgroup, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cgroup"))
-		if strings.HasPrefix(string(command), program+"\x00") && strings.Contains(string(cgroup), "/pod"+string(pod.UID)) {
+		if match(string(command), string(cgroup)) {
 			pids = append(pids, pid)
 		}
 	}
@@ -178,8 +169,7 @@ func TestNodePods(t *testing.T) {
 		"unready":  `{"name": "nginx", "readinessProbe": {"httpGet": {"path": "/none", "port": 80}, "periodSeconds": 1}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := *e
-			f.T = t
+			f := e.in(t)
 			sh(t, applyFoo(f.namespace, name, "spec: {deploymentName: "+name+"}"))
 			f.awaitFoo(name)
 			f.kubectl(fmt.Sprintf(`patch deployment %s --patch '{"spec": {"template": {"spec": {"containers": [%s]}}}}'`, name, change))
@@ -213,7 +203,13 @@ func TestNodeRename(t *testing.T) {
 	url := "http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'"))
 	e.awaitPage(url)
 
-	load := startRequests(t, url)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	load := startLoad(t, func(ctx context.Context, _ int64) error {
+		<-pause.C
+		_, err := requestPage(ctx, url)
+		return err
+	})
 	e.kubectl(`patch foo web --type=merge --patch '{"spec": {"deploymentName": "after"}}'`)
 	e.kubectl("wait --for=delete deployment/before --timeout=3m")
 	e.awaitFoo("web")
@@ -224,35 +220,6 @@ func TestNodeRename(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("%d requests during the rename", load())
+	t.Logf("%d requests during the rename", load.stop())
 	mustContain(t, e.kubectl("get deployment after --output=yaml"), "preStop:", "seconds: 5")
-}
-
-// startRequests requests the URL every 20 ms until the function is called that it returns, which
-// returns how many were answered. The test fails if one is not.
-func startRequests(t *testing.T, url string) (stop func() int) {
-	ctx, cancel := context.WithCancel(t.Context())
-	answered := make(chan int)
-	go func() {
-		var n int
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				answered <- n
-				return
-			case <-ticker.C:
-			}
-			if _, err := requestPage(ctx, url); err == nil {
-				n++
-			} else if ctx.Err() == nil {
-				t.Errorf("after %d requests: %v", n, err)
-			}
-		}
-	}()
-	return func() int {
-		cancel()
-		return <-answered
-	}
 }

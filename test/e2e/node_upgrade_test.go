@@ -60,7 +60,7 @@ func TestNodeUpgrade(t *testing.T) {
 		}
 	}
 	renamedBefore.beginRename()
-	stop := churned.startChurn()
+	churn := churned.startChurn()
 
 	steady.roll(deploy, testImage)
 	mustStay()
@@ -70,7 +70,7 @@ func TestNodeUpgrade(t *testing.T) {
 	mustStay()
 	steady.roll(deploy, testImage)
 	mustStay()
-	t.Logf("%d Foos were served meanwhile", stop())
+	t.Logf("%d Foos were served meanwhile", churn.stop())
 	renamedAfter.endRename()
 	// +drop:crontab
 	steady.checkRuns()
@@ -141,4 +141,43 @@ func restarts(pod *corev1.Pod) (count int32) {
 		count += status.RestartCount
 	}
 	return count
+}
+
+// TestNodeRelease installs a release from its files, as docs/release.md says, with kubectl and with Helm.
+// The nodes run its image, which hack/e2e-node.sh has pushed to their registry.
+func TestNodeRelease(t *testing.T) {
+	e := newEnv(t)
+	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
+	shWithin(t, teardownTimeout, "make undeploy")
+	release := filepath.Join(shared.work, "release")
+	chart := strings.TrimSpace(sh(t, "ls "+release+"/sample-controller-*.tgz"))
+	version := "v" + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(chart), "sample-controller-"), ".tgz")
+	sh(t, "cd "+release+" && sha256sum --check SHA256SUMS")
+	digest := strings.TrimSpace(sh(t, "jq --raw-output '.manifests[0].digest' "+filepath.Join(shared.work, "layout", "index.json")))
+
+	installed := func(name string) {
+		e.roll("true", "registry.example.com/sample-controller:"+version)
+		pods, err := runningPods(t.Context(), systemNamespace, controllerSelector)
+		e.must(err)
+		for _, pod := range pods {
+			if image := pod.Status.ContainerStatuses[0].ImageID; !strings.HasSuffix(image, "@"+digest) {
+				t.Errorf("the Pod %s runs %s, the digest of the release is %s", pod.Name, image, digest)
+			}
+		}
+		mustContain(t, sh(t, "kubectl logs deployment/sample-controller --namespace="+systemNamespace), `version="sample-controller `+version+" (commit ")
+		sh(t, applyFoo(e.namespace, name, "spec: {deploymentName: "+name+"}"))
+		e.awaitFoo(name)
+	}
+	sh(t, "kubectl apply -f "+release+"/install.yaml")
+	installed("by-kubectl")
+	shWithin(t, teardownTimeout, "make undeploy")
+
+	helm := func(command string) {
+		sh(t, "helm "+command+" --namespace="+systemNamespace+" --wait")
+	}
+	helm("install sample-controller " + chart + " --create-namespace")
+	installed("by-helm")
+	shWithin(t, teardownTimeout, "make uninstall")
+	helm("uninstall sample-controller")
+	sh(t, "kubectl delete namespace "+systemNamespace)
 }

@@ -38,7 +38,7 @@ func TestNodeWebhooks(t *testing.T) {
 	// The first request must succeed, without a retry.
 	e.must(requestWebhooks(t.Context(), e.namespace))
 
-	load := startLoad(t, e.namespace)
+	load := startWebhookLoad(t, e.namespace)
 	certificate := "kubectl get secret/" + webhookAccount + " --namespace=" + systemNamespace + ` --output=jsonpath='{.data.tls\.crt}'`
 	former := sh(t, certificate)
 	sh(t, "kubectl delete secret/"+webhookAccount+" --namespace="+systemNamespace)
@@ -71,17 +71,13 @@ func mustEndWell(t *testing.T) {
 	t.Helper()
 	client := shared.kube.CoreV1().Pods(systemNamespace)
 	list, err := client.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Two of each Deployment, and those of the former ReplicaSet that are still terminating.
 	if len(list.Items) < 4 {
 		t.Fatalf("there are %d Pods", len(list.Items))
 	}
 	watcher, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan map[string]string)
 	go func() { ended <- endsOfPods(watcher, len(list.Items)) }()
 	mustUndeploy(t)

@@ -19,7 +19,7 @@ limitations under the License.
 package e2e
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,21 +27,10 @@ import (
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
-
-// startNamespaced installs the namespaced variant in the env and starts a controller with
-// the variant's service account and flags.
-func (e *env) startNamespaced() {
-	e.Helper()
-	e.installNamespaced()
-	e.startInstalled()
-}
 
 // installNamespaced installs the namespaced variant in the env, for its own namespace or, as
 // docs/scale.md does, for these others.
@@ -84,81 +73,18 @@ func (e *env) startInstalled() {
 	e.controller.awaitOutput(startLines...)
 }
 
-func TestNamespacedVariant(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.startNamespaced()
-	e.create("x", deploymentName("old"))
-	e.awaitReady("x")
-	e.update("x", deploymentName("new"))
-	e.awaitReady("x")
-	e.awaitGone("old")
-	// +drop:memcached
-	e.createMemcached("y")
-	e.awaitMemcachedReady("y")
-	// +drop:end
-	e.controller.requireNoErrors()
-}
-
-// TestOwnerReferencesPermissionEnforcement removes the rights to the kinds' finalizers from
-// the role. The admission plugin of that name demands them, and no request shows them in the
-// audit log.
-func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.startNamespaced()
-	var kept, removed []rbacv1.PolicyRule
-	e.updateRole(func(role *rbacv1.Role) {
-		kept, removed = nil, nil
-		for _, rule := range singleRules(role.Rules...) {
-			if strings.HasSuffix(rule.Resources[0], "/finalizers") {
-				removed = append(removed, rule)
-			} else {
-				kept = append(kept, rule)
-			}
-		}
-		role.Rules = kept
-	})
-	if len(removed) != len(shared.kinds) {
-		t.Fatalf("want a right to the finalizers of each kind, got %+v", removed)
-	}
-	for _, rule := range removed {
-		e.awaitAccess(serviceAccountIn(e.namespace), rule, false)
-	}
-	e.create("x")
-	e.createMemcached("y") // +drop:memcached
-	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
-	// +drop:memcached
-	_, refusedMemcached := e.awaitMemcachedReason("y", v1alpha1.ReasonDeploymentRejected)
-	mustContain(t, refusedMemcached.Message, "cannot set blockOwnerDeletion")
-	// +drop:end
-
-	e.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, removed...) })
-	e.update("x", replicas(2))
-	e.updateMemcached("y", size(2)) // +drop:memcached
-	e.awaitReady("x")
-	e.awaitMemcachedReady("y") // +drop:memcached
-}
-
-// awaitAccess waits until the API server allows or denies the user the rule's only right.
-func (e *env) awaitAccess(user string, rule rbacv1.PolicyRule, allowed bool) {
+// awaitAccess waits until the API server allows the user the rule's only right.
+func (e *env) awaitAccess(user string, rule rbacv1.PolicyRule) {
 	e.Helper()
-	resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
 	name := ""
 	if len(rule.ResourceNames) > 0 {
-		name = rule.ResourceNames[0]
+		name = "/" + rule.ResourceNames[0]
 	}
-	e.eventually(fmt.Sprintf("allowed is %t for %s to %s", allowed, user, rule.String()), func(ctx context.Context) error {
-		review, err := shared.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: e.namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: name,
-			}},
-		}, metav1.CreateOptions{})
-		if err == nil && review.Status.Allowed != allowed {
-			err = fmt.Errorf("status %+v", review.Status)
-		}
-		return err
-	})
+	resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+	if group := rule.APIGroups[0]; group != "" {
+		resource += "." + group
+	}
+	shUntil(e.T, fmt.Sprintf("kubectl auth can-i %s %s%s --subresource=%s --namespace=%s --as=%s", rule.Verbs[0], resource, name, subresource, e.namespace, user), "yes")
 }
 
 // serviceAccountIn returns the user name of the controller's service account in the
@@ -167,40 +93,15 @@ func serviceAccountIn(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + serviceAccount
 }
 
-func (e *env) updateRole(change func(*rbacv1.Role)) {
-	e.Helper()
-	updateObject(e, shared.kube.RbacV1().Roles(e.namespace), "sample-controller", change)
-}
-
-// TestWithoutWatchList fills the caches as on an API server without streaming lists.
-func TestWithoutWatchList(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	command := "env KUBE_FEATURE_WatchListClient=false sample-controller -v=2 --namespace=" + e.namespace
-	e.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, command))
-	e.controller.awaitOutput("Started workers")
-	e.create("x")
-	e.awaitReady("x")
-}
-
 // grantedRules returns the rules of all roles, by the role's name, that are bound to the
 // service account.
 func grantedRules(t *testing.T, account string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
 	for _, ref := range rolesOf(t, systemNamespace, account) {
-		if ref.Kind == "Role" {
-			role, err := shared.kube.RbacV1().Roles(systemNamespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules[role.Name] = append(rules[role.Name], role.Rules...)
-			continue
-		}
-		role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		role := rbacv1.ClusterRole{}
+		text := sh(t, fmt.Sprintf("kubectl get %s %s --namespace=%s -o json", ref.Kind, ref.Name, systemNamespace))
+		must(t, json.Unmarshal([]byte(text), &role))
 		rules[role.Name] = append(rules[role.Name], role.Rules...)
 	}
 	return rules
@@ -210,26 +111,14 @@ func grantedRules(t *testing.T, account string) map[string][]rbacv1.PolicyRule {
 // cluster and in the namespace.
 func rolesOf(t *testing.T, namespace, account string) (refs []rbacv1.RoleRef) {
 	t.Helper()
-	ours := func(subjects []rbacv1.Subject) bool {
-		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
-		})
-	}
-	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, binding := range clusterBindings.Items {
-		if ours(binding.Subjects) {
-			refs = append(refs, binding.RoleRef)
-		}
-	}
-	bindings, err := shared.kube.RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bindings := struct{ Items []manifest }{}
+	text, err := try(t, "kubectl get clusterrolebindings,rolebindings -o json --namespace="+namespace)
+	must(t, err)
+	must(t, json.Unmarshal([]byte(text), &bindings))
 	for _, binding := range bindings.Items {
-		if ours(binding.Subjects) {
+		if slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
+		}) {
 			refs = append(refs, binding.RoleRef)
 		}
 	}
@@ -254,4 +143,109 @@ func singleRules(rules ...rbacv1.PolicyRule) []rbacv1.PolicyRule {
 // ruleRight returns the right of a rule that singleRules has returned.
 func ruleRight(rule rbacv1.PolicyRule) string {
 	return rightOf(rule.Verbs[0], rule.APIGroups[0], rule.Resources[0])
+}
+
+// variantRights returns the rights that the variant grants to each of its service accounts.
+func variantRights(t *testing.T, name string) map[string]sets.Set[string] {
+	t.Helper()
+	rights := map[string]sets.Set[string]{}
+	for account, rules := range variantRules(t, name) {
+		rights[account] = sets.New[string]()
+		for _, rule := range rules {
+			rights[account].Insert(ruleRight(rule))
+		}
+	}
+	return rights
+}
+
+// variantRules returns the rules that the variant binds to each of its service accounts, each with
+// one right.
+func variantRules(t *testing.T, name string) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	output, err := try(t, "kubectl kustomize artifacts/deploy/"+name)
+	if err != nil {
+		// A component that patches objects of others cannot be built alone. Its variant is.
+		return nil
+	}
+	manifests, err := readManifests(strings.NewReader(output))
+	must(t, err)
+	rules, bound := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
+	for _, object := range manifests {
+		rules[object.Kind+" "+object.Name] = object.Rules
+	}
+	for _, binding := range manifests {
+		for _, subject := range binding.Subjects {
+			role := binding.RoleRef.Kind + " " + binding.RoleRef.Name
+			bound[subject.Name] = append(bound[subject.Name], singleRules(rules[role]...)...)
+		}
+	}
+	return bound
+}
+
+// buildOverlay returns the manifests of an overlay of base with those components.
+func buildOverlay(t *testing.T, components ...string) string {
+	t.Helper()
+	overlay := t.TempDir()
+	deploy, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy"))
+	must(t, err)
+	for i := range components {
+		components[i] = deploy + "/" + components[i]
+	}
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/base]\ncomponents: [%s]\n", deploy, strings.Join(components, ", "))
+	must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
+	return sh(t, "kubectl kustomize "+overlay)
+}
+
+// TestMonitoringVerifies builds an overlay with the component for Prometheus.
+func TestMonitoringVerifies(t *testing.T) {
+	t.Parallel()
+	manifests := buildOverlay(t, "policy", "policy-users", "monitoring")
+	const secret, name = "sample-controller-metrics-tls", "sample-controller-metrics.sample-controller-system.svc"
+	if got := strings.Count(manifests, "insecureSkipVerify"); got > 0 {
+		t.Errorf("insecureSkipVerify occurs %d times", got)
+	}
+	mustContain(t, manifests, "--tls-cert-file=/metrics-certificate/tls.crt", "--tls-private-key-file=/metrics-certificate/tls.key",
+		"mountPath: /metrics-certificate", "secretName: "+secret, "kind: ServiceMonitor", "key: ca.crt", "name: "+secret, "serverName: "+name)
+	certificate, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring/certificate.yaml"))
+	must(t, err)
+	mustContain(t, string(certificate), "secretName: "+secret, "- "+name)
+	mustContain(t, sh(t, "kubectl kustomize artifacts/deploy/base"), "kind: Service\n", "name: "+strings.TrimSuffix(name, ".sample-controller-system.svc"))
+}
+
+// TestVariants covers the variants of the manifests that TestLeastPrivilege does not run:
+// it compares their rights with those of base.
+func TestVariants(t *testing.T) {
+	t.Parallel()
+	base := variantRights(t, "base")[serviceAccount]
+	t.Run("the variant for a namespace has the rights of base but the reviews", func(t *testing.T) {
+		namespaced := variantRights(t, "namespaced")[serviceAccount]
+		if missing, want := sets.List(base.Difference(namespaced)), []string{"create authentication.k8s.io/tokenreviews", "create authorization.k8s.io/subjectaccessreviews"}; !slices.Equal(missing, want) {
+			t.Errorf("it lacks %q, want %q", missing, want)
+		}
+		if more := namespaced.Difference(base); len(more) > 0 {
+			t.Errorf("it has more rights than base: %q", sets.List(more))
+		}
+	})
+	files, err := filepath.Glob(filepath.Join(shared.root, "artifacts/deploy/*/kustomization.yaml"))
+	must(t, err)
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		t.Run("the policy is about each service account that may write dependents: "+name, func(t *testing.T) {
+			for account, rights := range variantRights(t, name) {
+				// +drop:webhooks
+				if account == webhookAccount {
+					// The only one that it may write is its Secret, in its own namespace.
+					rights = rights.Difference(sets.New(rightOf("create", "", "secrets"), rightOf("update", "", "secrets")))
+				}
+				// +drop:end
+				writes := slices.ContainsFunc(shared.dependents, func(dependent string) bool {
+					resource, group, _ := strings.Cut(dependent, ".")
+					return rights.HasAny(rightOf("create", group, resource), rightOf("patch", group, resource), rightOf("update", group, resource), rightOf("delete", group, resource))
+				})
+				if writes && account != serviceAccount {
+					t.Errorf("service account %s", account)
+				}
+			}
+		})
+	}
 }

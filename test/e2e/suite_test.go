@@ -20,23 +20,30 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/test/kinds"
@@ -104,42 +111,20 @@ func newSuite() (*suite, error) {
 		return nil, err
 	}
 	s := &suite{work: work, root: root, home: filepath.Join(work, "home"), callerHome: os.Getenv("HOME")}
-	if s.environment, err = commandEnvironment(work, root); err != nil {
-		return nil, err
-	}
-	if s.kinds, s.dependents, err = readKinds(root); err != nil {
-		return nil, err
-	}
-	if s.data, err = kinds.Read(root); err != nil {
-		return nil, err
-	}
 	// The path is explicit because the caller's KUBECONFIG may name another cluster.
-	if s.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig()); err != nil {
+	var errs [4]error
+	s.config, errs[0] = clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	s.environment, errs[1] = commandEnvironment(work, root)
+	s.kinds, s.dependents, errs[2] = readKinds(root)
+	s.data, errs[3] = kinds.Read(root)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	s.config.QPS = -1
-	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
-		return nil, err
-	}
-	if s.clientset, err = clientset.NewForConfig(s.config); err != nil {
-		return nil, err
-	}
-	s.dynamic, err = dynamic.NewForConfig(s.config)
-	return s, err
-}
-
-// minor returns the minor version of the API server. The tests also run with earlier ones.
-func (s *suite) minor(t *testing.T) int {
-	t.Helper()
-	version, err := s.kube.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
-	minor, err := strconv.Atoi(version.Minor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return minor
+	s.kube, errs[0] = kubernetes.NewForConfig(s.config)
+	s.clientset, errs[1] = clientset.NewForConfig(s.config)
+	s.dynamic, errs[2] = dynamic.NewForConfig(s.config)
+	return s, errors.Join(errs[:]...)
 }
 
 func (s *suite) kubeconfig() string {
@@ -173,24 +158,27 @@ func (s *suite) removeCRD(t *testing.T) {
 // goEnvironment returns the settings that the go command derives from the home directory.
 // Commands run with another home directory, where they would find an empty build cache.
 func goEnvironment() ([]string, error) {
-	data, err := exec.Command("go", "env", "-json", "GOENV", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
+	variables := []string{"GOENV", "GOCACHE", "GOMODCACHE", "GOPATH"}
+	output, err := exec.Command("go", append([]string{"env"}, variables...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
 	}
-	values := map[string]string{}
-	if err := json.Unmarshal(data, &values); err != nil {
-		return nil, fmt.Errorf("reading the output of go env: %w", err)
+	for i, value := range strings.Split(strings.TrimSuffix(string(output), "\n"), "\n") {
+		variables[i] += "=" + value
 	}
-	var environment []string
-	for name, value := range values {
-		environment = append(environment, name+"="+value)
-	}
-	return environment, nil
+	return variables, nil
 }
 
 // unique returns a different name at each call.
 func unique(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, shared.names.Add(1))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // eventually waits until check returns nil, and fails the test with check's last error if
@@ -227,4 +215,140 @@ func consistently(t *testing.T, what string, period time.Duration, check func() 
 	if failure != nil {
 		t.Fatalf("%s: %v", what, failure)
 	}
+}
+
+// kind is a kind that the controller reconciles, as its CRD describes it.
+type kind struct {
+	Group string
+	Names struct {
+		Kind, Plural, Singular string
+	}
+}
+
+// crd returns the name of the CRD, such as foos.samplecontroller.k8s.io.
+func (k kind) crd() string {
+	return k.Names.Plural + "." + k.Group
+}
+
+// finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
+// admission plugin demands for owner references to this kind. No request shows it in the
+// audit log.
+func (k kind) finalizersRight() string {
+	return rightOf("update", k.Group, k.Names.Plural+"/finalizers")
+}
+
+// manifest has the fields of CRDs, roles and bindings that tests read.
+type manifest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec     kind
+	Rules    []rbacv1.PolicyRule
+	RoleRef  rbacv1.RoleRef
+	Subjects []rbacv1.Subject
+}
+
+// readManifests returns the objects in the text.
+func readManifests(text io.Reader) (manifests []manifest, err error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(text, 4096)
+	for err == nil {
+		object := manifest{}
+		if err = decoder.Decode(&object); err == nil {
+			manifests = append(manifests, object)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return manifests, err
+}
+
+// readKinds returns the kinds whose CRDs install.yaml has, and the resources of their
+// dependents, such as deployments.apps: those that its roles allow to create and watch.
+func readKinds(root string) (kinds []kind, dependents []string, err error) {
+	file, err := os.Open(filepath.Join(root, "artifacts/deploy/install.yaml"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	manifests, err := readManifests(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rules []rbacv1.PolicyRule
+	for _, object := range manifests {
+		if object.Kind == "CustomResourceDefinition" {
+			kinds = append(kinds, object.Spec)
+		}
+		rules = append(rules, object.Rules...)
+	}
+	ours := func(group string) bool {
+		return slices.ContainsFunc(kinds, func(k kind) bool { return k.Group == group })
+	}
+	verbs := map[schema.GroupResource][]string{}
+	for _, rule := range singleRules(rules...) {
+		resource := schema.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+		verbs[resource] = append(verbs[resource], rule.Verbs[0])
+	}
+	for resource, verbs := range verbs {
+		if slices.Contains(verbs, "create") && slices.Contains(verbs, "watch") && !ours(resource.Group) {
+			dependents = append(dependents, resource.String())
+		}
+	}
+	slices.Sort(dependents)
+	if len(kinds) == 0 || len(dependents) == 0 {
+		return nil, nil, errors.New("install.yaml has no CRDs, or no rights to what the controller creates")
+	}
+	return kinds, dependents, nil
+}
+
+// kindOfObject returns the kind whose name in lower case begins the object's name, as
+// those of TestEveryRightIsMissed do.
+func (s *suite) kindOfObject(name string) kind {
+	i := slices.IndexFunc(s.kinds, func(k kind) bool { return strings.HasPrefix(name, k.Names.Singular+"-") })
+	if i < 0 {
+		return kind{}
+	}
+	return s.kinds[i]
+}
+
+// resources returns the resources of all kinds and of their dependents, as arguments of
+// kubectl.
+func (s *suite) resources() string {
+	var names []string
+	for _, k := range s.kinds {
+		names = append(names, k.crd())
+	}
+	return strings.Join(append(names, s.dependents...), ",")
+}
+
+// writeKubeconfig writes a changed copy of the suite's kubeconfig and returns its path.
+func writeKubeconfig(t *testing.T, change func(*clientcmdapi.Config)) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	must(t, err)
+	change(config)
+	path := filepath.Join(t.TempDir(), "config")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
+
+// kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.
+func kubeconfigOf(t *testing.T, user *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	return writeKubeconfig(t, func(config *clientcmdapi.Config) { setUser(config, user) })
+}
+
+func setUser(config *clientcmdapi.Config, user *clientcmdapi.AuthInfo) {
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = user
+	}
+}
+
+// requestToken requests a token of the service account from the API server.
+func requestToken(t *testing.T, namespace, account string) string {
+	t.Helper()
+	request, err := shared.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	return request.Status.Token
 }

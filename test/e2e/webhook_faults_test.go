@@ -25,20 +25,18 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // rotation sends requests that need admission and conversion while the webhooks replace their
@@ -58,7 +56,7 @@ func (w *webhookEnv) rotation(t *testing.T) {
 
 // rotateUnderLoad sends requests until all certificates have been replaced.
 func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
-	load := startLoad(t, w.namespace)
+	load := startWebhookLoad(t, w.namespace)
 	old := w.trustedAuthorities(t)
 	eventually(t, "the certificates have been replaced", func(context.Context) error {
 		for authority := range w.trustedAuthorities(t) {
@@ -72,48 +70,31 @@ func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 }
 
 // trustedAuthorities returns the authorities of the conversion webhook that the API server
-// trusts, as DER.
+// trusts, as PEM.
 func (w *webhookEnv) trustedAuthorities(t *testing.T) map[string]bool {
 	t.Helper()
-	bundle, err := base64.StdEncoding.DecodeString(sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.spec.conversion.webhook.clientConfig.caBundle}'"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	authorities, err := cert.ParseCertsPEM(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const end = "-----END CERTIFICATE-----\n"
+	text := sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.spec.conversion.webhook.clientConfig.caBundle}' | base64 -d")
 	trusted := map[string]bool{}
-	for _, authority := range authorities {
-		trusted[string(authority.Raw)] = true
+	for authority := range strings.SplitSeq(strings.TrimSuffix(text, end), end) {
+		trusted[authority] = true
 	}
 	return trusted
 }
 
-// repairs damages the certificate and the published CA bundles, which the process restores.
+// repairs damages the certificate and the published CA bundles, which the process restores. The tests of
+// pkg/webhook/certs have more ways.
 func (w *webhookEnv) repairs(t *testing.T) {
-	for name, harm := range map[string]string{
-		"the Secret is deleted":    "kubectl delete secret sample-controller-webhook --namespace=" + systemNamespace,
-		"the Secret is corrupted":  `kubectl patch secret sample-controller-webhook --type=merge -p '{"data":{"tls.key":"eA=="}}' --namespace=` + systemNamespace,
-		"the CRD has no CA bundle": `kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"remove","path":"/spec/conversion/webhook/clientConfig/caBundle"}]'`,
-		"the configurations have no CA bundle": `kubectl patch mutatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]' && ` +
-			`kubectl patch validatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			sh(t, harm)
-			w.awaitWebhooks(t)
-			sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
-		})
-	}
-	t.Run("the CA bundles are of another authority", func(t *testing.T) {
-		stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.trust(t, stranger)
+	restored := func() {
 		w.awaitWebhooks(t)
 		sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
-	})
+	}
+	sh(t, "kubectl delete secret sample-controller-webhook --namespace="+systemNamespace)
+	restored()
+	stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	must(t, err)
+	w.trust(t, stranger)
+	restored()
 }
 
 // down stops the webhooks. Requests in v1alpha1 succeed as without webhooks. Requests in
@@ -122,41 +103,27 @@ func (w *webhookEnv) repairs(t *testing.T) {
 func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.server.stop()
-	w.useV1alpha1(t, "down")
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/down --namespace="+w.namespace)
-	// The field managers of this Foo use v1beta1.
-	w.scaleAsAlpha(t, "mixed", 1)
+	w.reconciles(t, "down", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
 	w.start(w.address)
 	w.awaitWebhooks(t)
 	sh(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}"))
 }
 
-// useV1alpha1 creates, changes and lists Foos as v1alpha1.
-func (w *webhookEnv) useV1alpha1(t *testing.T, name string) {
+// reconciles creates, changes and lists Foos as v1alpha1, and changes one whose field managers use v1beta1. The
+// controller follows.
+func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
 	t.Helper()
-	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
-	_, err := alphas.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)}}, metav1.CreateOptions{})
-	if err == nil {
-		_, err = alphas.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	const foos, mixed = "foos.v1alpha1.samplecontroller.k8s.io", "foos.v1alpha1.samplecontroller.k8s.io/mixed"
+	namespace := " --namespace=" + w.namespace
+	// The API server may still be reading a CRD that has just changed.
+	shUntil(t, w.apply("v1alpha1", name, "spec: {deploymentName: "+name+", replicas: 0}"), "created|unchanged")
+	for name, replicas := range map[string]int{name: 1, "mixed": replicas} {
+		sh(t, fmt.Sprintf(`kubectl patch %s/%s --type=merge -p '{"spec":{"replicas":%d}}'`, foos, name, replicas)+namespace)
 	}
-	if err == nil {
-		_, err = alphas.List(t.Context(), metav1.ListOptions{})
-	}
-	if err != nil {
-		t.Errorf("a request in v1alpha1 failed: %v", err)
-	}
-}
-
-// scaleAsAlpha scales a Foo as v1alpha1, and logs the time that it takes.
-func (w *webhookEnv) scaleAsAlpha(t *testing.T, name string, replicas int) {
-	t.Helper()
-	began := time.Now()
-	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	if _, err := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Errorf("changing a Foo of v1beta1 as v1alpha1: %v", err)
-	}
-	t.Logf("changing a Foo of v1beta1 as v1alpha1 took %s", time.Since(began).Round(time.Millisecond))
+	sh(t, "kubectl get "+foos+namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m "+foos+"/"+name+namespace)
+	sh(t, fmt.Sprintf("kubectl wait --for=jsonpath='{.status.availableReplicas}'=%d --timeout=3m ", replicas)+mixed+namespace)
 }
 
 // slow replaces the webhooks by a server that never answers. Users wait for the timeout, but
@@ -174,9 +141,12 @@ func (w *webhookEnv) slow(t *testing.T) {
 	if ignoredWebhookFailures(t) == before {
 		t.Error("SampleControllerWebhookUnanswered would not fire")
 	}
+	w.install(t, w.address, w.address)
+	w.awaitWebhooks(t)
 }
 
-// impostor replaces the webhooks by a server whose certificate the API server does not trust.
+// impostor replaces the webhooks by a server whose certificate the API server does not trust. For users and the
+// controller that is as if they were down.
 func (w *webhookEnv) impostor(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("the API server sent a request to a server that it must not trust")
@@ -197,17 +167,6 @@ func (w *webhookEnv) impostor(t *testing.T) {
 		}
 		return nil
 	})
-	w.reconciles(t, "impostor", 3)
-}
-
-// reconciles checks that the controller reconciles a new Foo and one of v1beta1, and then
-// installs the controller's own webhooks again.
-func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
-	t.Helper()
-	w.useV1alpha1(t, name)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/"+name+" --namespace="+w.namespace)
-	w.scaleAsAlpha(t, "mixed", replicas)
-	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io mixed -o jsonpath='{.status.availableReplicas}' --namespace="+w.namespace, fmt.Sprintf("^%d$", replicas))
 	w.install(t, w.address, w.address)
 	w.awaitWebhooks(t)
 }
@@ -217,7 +176,7 @@ func (w *webhookEnv) removal(t *testing.T) {
 	sh(t, w.apply("v1beta1", "stays", "spec: {deployment: {name: stays}, replicas: 0}"))
 	w.server.stop()
 	sh(t, removeWebhooks)
-	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io stays -o jsonpath='{.apiVersion} {.spec}' --namespace="+w.namespace), `samplecontroller.k8s.io/v1alpha1 {"deploymentName":"stays","replicas":0}`)
+	mustContain(t, w.kubectl(t, "get foos.v1alpha1.samplecontroller.k8s.io stays -o jsonpath='{.apiVersion} {.spec}'"), `samplecontroller.k8s.io/v1alpha1 {"deploymentName":"stays","replicas":0}`)
 	eventually(t, "v1beta1 is gone", func(context.Context) error {
 		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1")
 		switch {
@@ -230,19 +189,129 @@ func (w *webhookEnv) removal(t *testing.T) {
 	})
 	// kubectl may have asked which versions there are before that one was gone, and would use it for hours.
 	sh(t, "kubectl api-resources --api-group=samplecontroller.k8s.io")
-	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io stays --namespace="+w.namespace)
+	w.kubectl(t, "delete foos.v1alpha1.samplecontroller.k8s.io stays")
 }
 
 // ignoredWebhookFailures returns how many failures of our webhooks the API server has ignored.
-func ignoredWebhookFailures(t *testing.T) (count int) {
+func ignoredWebhookFailures(t *testing.T) int {
 	t.Helper()
-	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
-	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)[.]`+regexp.QuoteMeta("samplecontroller.k8s.io")+`".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
-		n, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		count += n
-	}
+	text := sh(t, `kubectl get --raw /metrics | awk '/^apiserver_admission_webhook_fail_open_count.*samplecontroller/ { n += $NF } END { print n + 0 }'`)
+	count, err := strconv.Atoi(strings.TrimSpace(text))
+	must(t, err)
 	return count
+}
+
+// TestWebhookClientCA builds overlays that mount the authorities of the API server's certificate.
+func TestWebhookClientCA(t *testing.T) {
+	t.Parallel()
+	for _, components := range [][]string{{"webhook", "webhook-client-ca"}, {"webhook", "webhook-cert-manager", "webhook-client-ca"}} {
+		mustContain(t, buildOverlay(t, components...), "--webhook-client-ca-file=/client-ca/ca.crt", "mountPath: /client-ca\n", "name: client-ca\n",
+			"- configMap:\n          name: sample-controller-webhook-client-ca\n        name: client-ca\n")
+	}
+}
+
+// files starts the webhooks with certificate files, as cert-manager writes them. pkg/server tests how they are
+// replaced.
+func (w *webhookEnv) files(t *testing.T) {
+	manifests := sh(t, "kubectl kustomize artifacts/deploy/with-webhook-cert-manager")
+	mustContain(t, manifests, "cert-manager.io/inject-ca-from", "--webhook-tls-cert-file=/certificate/tls.crt", "kind: Certificate")
+	if role := regexp.MustCompile(`kind: (Cluster)?Role(Binding)?\nmetadata:\n(  .*\n)*?  name: sample-controller-webhook\n`).FindString(manifests); role != "" {
+		t.Errorf("the manifests grant rights that the program does not use with certificate files: %s", role)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	must(t, err)
+	w.server.stop()
+	w.trust(t, certificate)
+	directory := t.TempDir()
+	certFile, keyFile := filepath.Join(directory, corev1.TLSCertKey), filepath.Join(directory, corev1.TLSPrivateKeyKey)
+	must(t, os.WriteFile(certFile, certificate, 0o600))
+	must(t, os.WriteFile(keyFile, key, 0o600))
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, fmt.Sprintf("sample-controller -v=2 --webhooks-only "+
+		"--health-probe-bind-address=127.0.0.1:0 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s",
+		w.address, certFile, keyFile)))
+	w.server.awaitReady()
+	w.awaitWebhooks(t)
+	sh(t, w.apply("v1beta1", "by-files", "spec: {replicas: 0}"))
+	w.server.stop()
+	if strings.Contains(w.server.output(), "Published the certificate authorities") {
+		t.Error("the controller has published the authorities, which cert-manager does")
+	}
+	w.start(w.address)
+	w.awaitWebhooks(t)
+}
+
+// trust publishes the authorities, as cert-manager does.
+func (w *webhookEnv) trust(t *testing.T, bundle []byte) {
+	t.Helper()
+	text := base64.StdEncoding.EncodeToString(bundle)
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"add","path":"/spec/conversion/webhook/clientConfig/caBundle","value":%q}]'`, text))
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		sh(t, fmt.Sprintf(`kubectl patch %s sample-controller-webhook --type=json -p '[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":%q}]'`, kind, text))
+	}
+}
+
+// migration migrates the stored Foos to v1beta1 and back, with the commands of
+// docs/webhooks.md. In between, the controller's own informers need the conversion that the
+// controller serves.
+func (w *webhookEnv) migration(t *testing.T) {
+	for i := range 5 {
+		name := fmt.Sprintf("stored-%d", i)
+		sh(t, w.apply("v1alpha1", name, fmt.Sprintf("spec: {deploymentName: %s, image: 'nginx:%[1]s', replicas: 0}", name)))
+	}
+	before := w.specs(t)
+	w.store(t, "v1beta1")
+	w.controller.stop()
+	w.server.stop()
+	// Without a conversion webhook the API server can read the stored version only.
+	eventually(t, "Foos are stored as v1beta1", func(context.Context) error {
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/namespaces/"+w.namespace+"/foos/stored-1"); err != nil {
+			return fmt.Errorf("as v1beta1: %w: %s", err, output)
+		}
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1alpha1/namespaces/"+w.namespace+"/foos/stored-1"); err == nil {
+			return errors.New("v1alpha1 was read: " + output)
+		}
+		return nil
+	})
+	// Without streaming lists the processes use their rights to list.
+	const command = "env KUBE_FEATURE_WatchListClient=false sample-controller "
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, command+webhookFlags+w.address))
+	w.server.awaitReady()
+	w.awaitWebhooks(t)
+	w.startController(command)
+	if after := w.specs(t); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	sh(t, w.apply("v1alpha1", "converted", "spec: {deploymentName: converted, replicas: 1}"))
+	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/converted")
+	w.store(t, "v1alpha1")
+	if after := strings.Replace(w.specs(t), "converted converted  1\n", "", 1); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	w.kubectl(t, "delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false")
+}
+
+// specs returns the specs of all Foos, one a line.
+func (w *webhookEnv) specs(t *testing.T) string {
+	t.Helper()
+	return w.kubectl(t, `get foos.v1alpha1.samplecontroller.k8s.io -o jsonpath='{range .items[*]}{.metadata.name} {.spec.deploymentName} {.spec.image} {.spec.replicas}{"\n"}{end}'`)
+}
+
+// store makes the version the storage version, and migrates all Foos to it.
+func (w *webhookEnv) store(t *testing.T, version string) {
+	t.Helper()
+	storage := map[bool]string{true: "true", false: "false"}
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+
+		`{"op":"replace","path":"/spec/versions/0/storage","value":%s},{"op":"replace","path":"/spec/versions/1/storage","value":%s}]'`,
+		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
+	if output, err := try(t, "kubectl get --raw /apis/storagemigration.k8s.io/v1"); err == nil {
+		name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
+		sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+	} else {
+		mustContain(t, output, "the server could not find the requested resource")
+		const annotate = "kubectl annotate foos.v1alpha1.samplecontroller.k8s.io --all --all-namespaces migrated"
+		sh(t, annotate+"=yes")
+		sh(t, annotate+"-")
+	}
+	sh(t, `kubectl patch crd foos.samplecontroller.k8s.io --subresource=status --type=merge -p '{"status":{"storedVersions":["`+version+`"]}}'`)
+	mustContain(t, sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.status.storedVersions}'"), `["`+version+`"]`)
 }

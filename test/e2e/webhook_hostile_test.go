@@ -21,7 +21,6 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,21 +31,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// hostile has clients that hold connections to the webhooks, while 50 Foos a second are created.
-// None may fail, nor a probe; of the requests on new connections one in a hundred may. HOSTILE=full is
-// longer, with more clients (make hostile).
+// hostile has clients that hold connections to the webhooks, while Foos are created. None may fail, nor a probe;
+// of the requests on new connections one in a hundred may. HOSTILE=full has more clients and requests (make hostile).
 func (w *webhookEnv) hostile(t *testing.T) {
-	clients, duration := 200, 5*time.Second
+	clients, requests := 200, int64(250)
 	if os.Getenv("HOSTILE") == "full" {
-		clients, duration = 1000, time.Minute
+		clients, requests = 1000, 3000
 	}
-	before := w.createFoos(t, "quiet", duration)
 	ignored := ignoredWebhookFailures(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var attacking sync.WaitGroup
@@ -59,24 +52,21 @@ func (w *webhookEnv) hostile(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all hostile clients have connected", func(context.Context) error {
-		if n := connected.Load(); n < int64(clients) {
-			return fmt.Errorf("%d connections", n)
+	others, load := w.startOthers(t), startWebhookLoad(t, w.namespace)
+	eventually(t, "all hostile clients have connected, and Foos are created", func(context.Context) error {
+		if n, answered := connected.Load(), load.answered.Load(); n < int64(clients) || answered < requests {
+			return fmt.Errorf("%d connections, %d requests", n, answered)
 		}
 		return nil
 	})
-	others := w.startOthers(t)
-	during := w.createFoos(t, "attacked", duration)
+	load.stop()
 	others()
 	cancel()
 	attacking.Wait()
 	if more := ignoredWebhookFailures(t) - ignored; more > 0 {
 		t.Errorf("the API server admitted %d Foos without an answer of a webhook", more)
 	}
-	peak := w.server.peakMiB()
-	t.Logf("%d hostile clients made %d connections; of 50 Foos a second the slowest took %v, and %v before; the process took at most %d MiB",
-		clients, connected.Load(), during.Round(time.Millisecond), before.Round(time.Millisecond), peak)
-	if peak > 256 {
+	if peak := w.server.peakMiB(); peak > 256 {
 		t.Errorf("the process took %d MiB, and its Pod's limit is 256 MiB", peak)
 	}
 }
@@ -119,36 +109,6 @@ func (w *webhookEnv) startOthers(t *testing.T) (stop func()) {
 			t.Errorf("hostile clients keep others out")
 		}
 	}
-}
-
-// createFoos asks 50 times a second to create a Foo, for so long, and returns how long the slowest
-// request took.
-func (w *webhookEnv) createFoos(t *testing.T, prefix string, duration time.Duration) (slowest time.Duration) {
-	t.Helper()
-	betas := shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
-	const period = time.Second / 50
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	var mu sync.Mutex
-	var requests sync.WaitGroup
-	for i := range int(duration / period) {
-		<-ticker.C
-		requests.Go(func() {
-			name, began := fmt.Sprintf("%s-%d", prefix, i), time.Now()
-			foo, err := betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err == nil && foo.Spec.Deployment.Name != name {
-				// The API server ignores an admission webhook that does not answer.
-				err = errors.New("no answer of the admission webhook")
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if slowest = max(slowest, time.Since(began)); err != nil {
-				t.Errorf("creating Foo %s: %v", name, err)
-			}
-		})
-	}
-	requests.Wait()
-	return slowest
 }
 
 // attacks are what hostile clients send over TLS: an announced body of which one byte arrives, a

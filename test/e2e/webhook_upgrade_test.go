@@ -67,7 +67,7 @@ func webhookUpgrade(t *testing.T) {
 		"kubectl rollout status deployment/sample-controller --timeout=3m --namespace=" + systemNamespace)
 	k.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, namespace) })
 	sh(t, applyPolicy)
-	load := startLoad(t, namespace)
+	load := startWebhookLoad(t, namespace)
 	k.serves = true
 	k.run("make deploy WEBHOOK=yes IMG=" + testImage + " KUBECTL=" + k.kubectl)
 	k.eventually("the Pods of the former version are gone", func(context.Context) error {
@@ -76,9 +76,9 @@ func webhookUpgrade(t *testing.T) {
 		}
 		return nil
 	})
-	before := load.requests()
+	before := load.answered.Load()
 	k.eventually("the new Pods answer 50 requests", func(context.Context) error {
-		if n := load.requests() - before; n < 50 {
+		if n := load.answered.Load() - before; n < 50 {
 			return fmt.Errorf("%d requests", n)
 		}
 		return nil
@@ -100,22 +100,16 @@ func webhookUpgrade(t *testing.T) {
 	}
 }
 
-// requireController fails the test unless the controller's Pods and rights are those of base.
+// requireController fails the test if the controller's Pods or rights have anything of the webhooks.
 func requireController(t *testing.T) {
 	t.Helper()
-	deployment, err := shared.kube.AppsV1().Deployments(systemNamespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	const spec = "kubectl get deployment sample-controller -o jsonpath='{.spec.template.spec.containers}' --namespace=" + systemNamespace
+	if container := sh(t, spec); strings.Contains(container, "webhook") || strings.Contains(container, "lifecycle") || !strings.Contains(container, `"path":"/readyz"`) {
+		t.Errorf("left of the webhooks: %s", container)
 	}
-	container := deployment.Spec.Template.Spec.Containers[0]
-	if slices.ContainsFunc(container.Args, func(arg string) bool { return strings.Contains(arg, "webhook") }) ||
-		slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == "webhook" }) ||
-		container.Lifecycle != nil || container.ReadinessProbe.HTTPGet.Path != "/readyz" {
-		t.Errorf("left of the webhooks: %+v", container)
-	}
-	for _, role := range rolesOf(t, systemNamespace, serviceAccount) {
-		if strings.Contains(role.Name, "webhook") {
-			t.Errorf("the controller still has the role %s", role.Name)
+	for role := range grantedRules(t, serviceAccount) {
+		if strings.Contains(role, "webhook") {
+			t.Errorf("the controller still has the role %s", role)
 		}
 	}
 }
@@ -123,11 +117,12 @@ func requireController(t *testing.T) {
 // requestWebhooks creates a Foo in both versions, without storing it, and returns an error if a
 // webhook has not answered.
 func requestWebhooks(ctx context.Context, namespace string) error {
-	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	meta, options := metav1.ObjectMeta{Name: "x"}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: meta}, options)
 	if err != nil {
 		return err
 	}
-	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: meta}, options)
 	if err == nil && (alpha.Spec.DeploymentName != "x" || beta.Spec.Deployment.Name != "x") {
 		// The API server ignores an admission webhook that does not answer.
 		err = errors.New("no answer of the admission webhook")
@@ -135,44 +130,9 @@ func requestWebhooks(ctx context.Context, namespace string) error {
 	return err
 }
 
-// load sends requests that need the webhooks, one after the other.
-type load struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	mu     sync.Mutex
-	sent   int
-}
-
-func startLoad(t *testing.T, namespace string) *load {
-	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		for ctx.Err() == nil {
-			if err := requestWebhooks(ctx, namespace); err != nil && ctx.Err() == nil {
-				t.Errorf("after %d requests: %v", l.requests(), err)
-			}
-			l.mu.Lock()
-			l.sent++
-			l.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() { l.stop() })
-	return l
-}
-
-// requests returns how many requests have been answered.
-func (l *load) requests() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sent
-}
-
-// stop ends the load and returns how many requests have been answered.
-func (l *load) stop() int {
-	l.cancel()
-	<-l.done
-	return l.requests()
+// startWebhookLoad sends requests that need the webhooks, one after the other.
+func startWebhookLoad(t *testing.T, namespace string) *load {
+	return startLoad(t, func(ctx context.Context, _ int64) error { return requestWebhooks(ctx, namespace) })
 }
 
 // customStatus is the annotation of Pods that the simulated nodes leave alone.
@@ -190,8 +150,8 @@ type kubelet struct {
 	// place of the Service.
 	kubectl string
 	pods    map[types.UID]*pod
-	// serves says that the Service must always have an endpoint. Requests that find none would not
-	// fail while the API server keeps a connection to a Pod of before.
+	// serves says that the Service must always have an endpoint, which a NetworkPolicy lets clients reach. Requests
+	// that find none would not fail while the API server keeps a connection to a Pod of before.
 	serves bool
 
 	mu sync.Mutex
@@ -203,7 +163,8 @@ type kubelet struct {
 // pod is a Pod that runs as a process.
 type pod struct {
 	*process
-	name string
+	name   string
+	labels labels.Set
 	// stop is when the process gets its SIGTERM, zero while the Pod is not being deleted.
 	stop    time.Time
 	stopped bool
@@ -211,14 +172,10 @@ type pod struct {
 
 func startKubelet(t *testing.T) *kubelet {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	k := &kubelet{t: t, pods: map[types.UID]*pod{}, program: filepath.Join(dir, upgrading), kubectl: filepath.Join(dir, "kubectl")}
-	if err := os.Symlink(filepath.Join(shared.work, "bin", "sample-controller"), k.program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(shared.work, "bin", "sample-controller"), k.program))
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -240,9 +197,7 @@ awk '
   /kubectl.kubernetes.io.default-container:/ { sub(/kubectl.*/, "%s"); print }
 ' | exec kubectl "$@"
 `, listener.Addr(), customStatus)
-	if err := os.WriteFile(k.kubectl, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(k.kubectl, []byte(script), 0o755))
 	return k
 }
 
@@ -256,17 +211,13 @@ func (k *kubelet) run(command string) {
 		output, err = tryIn(k.t.Context(), 2*waitTimeout, command)
 		done <- err
 	}()
-	ticker := time.NewTicker(apiInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case err := <-done:
 			k.t.Logf("$ %s\n%s", command, output)
-			if err != nil {
-				k.t.Fatalf("%s: %v", command, err)
-			}
+			must(k.t, err)
 			return
-		case <-ticker.C:
+		case <-time.After(apiInterval):
 			k.sync()
 		}
 	}
@@ -285,9 +236,7 @@ func (k *kubelet) eventually(what string, check func(ctx context.Context) error)
 func (k *kubelet) sync() {
 	k.t.Helper()
 	pods, err := shared.kube.CoreV1().Pods(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, err)
 	left := map[types.UID]*pod{}
 	for i := range pods.Items {
 		object := &pods.Items[i]
@@ -302,51 +251,33 @@ func (k *kubelet) sync() {
 		k.syncPod(p, object)
 	}
 	k.pods = left
-	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	selector := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount}
+	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), selector)
+	must(k.t, err)
+	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
+	must(k.t, err)
 	var endpoints []string
 	for _, slice := range found.Items {
 		for _, endpoint := range slice.Endpoints {
 			for _, p := range k.pods {
-				if endpoint.TargetRef.Name == p.name && ptr.Deref(endpoint.Conditions.Ready, false) {
+				if endpoint.TargetRef.Name != p.name {
+					continue
+				}
+				if ptr.Deref(endpoint.Conditions.Ready, false) {
 					endpoints = append(endpoints, p.awaitServing("webhooks"))
+				}
+				if k.serves && !slices.ContainsFunc(policies.Items, func(n networkingv1.NetworkPolicy) bool { return admitsWebhooks(&n, p.labels) }) {
+					k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", p.name)
 				}
 			}
 		}
 	}
-	if k.serves {
-		k.requireReachable(pods.Items, found.Items)
+	if k.serves && len(endpoints) == 0 {
+		k.t.Error("the Service has no endpoint")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.endpoints = endpoints
-}
-
-// requireReachable fails the test unless the Service has an endpoint that is ready, and a NetworkPolicy
-// lets clients reach each endpoint.
-func (k *kubelet) requireReachable(pods []corev1.Pod, found []discoveryv1.EndpointSlice) {
-	k.t.Helper()
-	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	ready := 0
-	for _, slice := range found {
-		for _, endpoint := range slice.Endpoints {
-			if ptr.Deref(endpoint.Conditions.Ready, false) {
-				ready++
-			}
-			i := slices.IndexFunc(pods, func(object corev1.Pod) bool { return object.Name == endpoint.TargetRef.Name })
-			if i >= 0 && !slices.ContainsFunc(policies.Items, func(policy networkingv1.NetworkPolicy) bool { return admitsWebhooks(&policy, pods[i].Labels) }) {
-				k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", endpoint.TargetRef.Name)
-			}
-		}
-	}
-	if ready == 0 {
-		k.t.Error("the Service has no endpoint")
-	}
 }
 
 // admitsWebhooks reports whether the policy lets clients reach the webhooks of Pods with these labels.
@@ -361,14 +292,12 @@ func admitsWebhooks(policy *networkingv1.NetworkPolicy, pod labels.Set) bool {
 func (k *kubelet) start(object *corev1.Pod) *pod {
 	k.t.Helper()
 	secrets := filepath.Join(shared.work, "tmp", object.Name)
-	if err := shared.writeSecrets(k.t.Context(), cache.NewObjectName(systemNamespace, object.Spec.ServiceAccountName), secrets); err != nil {
-		k.t.Fatal(err)
-	}
+	must(k.t, shared.writeSecrets(k.t.Context(), cache.NewObjectName(systemNamespace, object.Spec.ServiceAccountName), secrets))
 	flags := strings.Join(object.Spec.Containers[0].Args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
 	if strings.Contains(flags, "--webhook-bind-address") {
 		flags += " --webhook-bind-address=127.0.0.1:0 --webhook-hosts=127.0.0.1"
 	}
-	return &pod{process: start(k.t, k.t.TempDir(), shared.asInPod(k.t, secrets, k.program+" "+flags)), name: object.Name}
+	return &pod{process: start(k.t, k.t.TempDir(), shared.asInPod(k.t, secrets, k.program+" "+flags)), name: object.Name, labels: object.Labels}
 }
 
 func (k *kubelet) syncPod(p *pod, object *corev1.Pod) {
@@ -385,9 +314,7 @@ func (k *kubelet) syncPod(p *pod, object *corev1.Pod) {
 		p.signal(syscall.SIGTERM)
 		p.stopped = true
 	case p.stopped && !p.running():
-		if err := shared.kube.CoreV1().Pods(systemNamespace).Delete(k.t.Context(), p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
-			k.t.Fatal(err)
-		}
+		must(k.t, shared.kube.CoreV1().Pods(systemNamespace).Delete(k.t.Context(), p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	}
 }
 
@@ -401,14 +328,10 @@ func (k *kubelet) reportReady(p *pod, object *corev1.Pod) {
 	if code, _ := fetch(k.t, "http://"+address+object.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, ""); code != http.StatusOK {
 		return
 	}
-	object.Status.Phase, object.Status.PodIP = corev1.PodRunning, fmt.Sprintf("10.255.0.%d", len(k.pods)+1)
-	object.Status.PodIPs = []corev1.PodIP{{IP: object.Status.PodIP}}
-	for _, condition := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
-	}
-	if _, err := shared.kube.CoreV1().Pods(systemNamespace).UpdateStatus(k.t.Context(), object, metav1.UpdateOptions{}); err != nil {
-		k.t.Fatal(err)
-	}
+	const ready = `{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%[1]q}],"conditions":[{"type":"Ready","status":"True"},{"type":"ContainersReady","status":"True"}]}}`
+	patch := fmt.Appendf(nil, ready, fmt.Sprintf("10.255.0.%d", len(k.pods)+1))
+	_, err := shared.kube.CoreV1().Pods(systemNamespace).Patch(k.t.Context(), object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	must(k.t, err)
 }
 
 // forward forwards a connection to one of the endpoints, in turn.
@@ -429,7 +352,7 @@ func (k *kubelet) forward(connection net.Conn) {
 	defer func() { _ = to.Close() }()
 	go func() {
 		_, _ = io.Copy(to, connection)
-		_ = to.(*net.TCPConn).CloseWrite()
+		_ = to.Close()
 	}()
 	_, _ = io.Copy(connection, to)
 }

@@ -127,6 +127,11 @@ func AlertTable(t *testing.T) string {
 		}
 		for _, group := range rule.Spec.Groups {
 			for _, alert := range group.Rules {
+				page, anchor, _ := strings.Cut(alert.Annotations["runbook"], "#")
+				text, err := os.ReadFile(page)
+				if err != nil || anchor != strings.ToLower(alert.Alert) || !strings.Contains(string(text), "\n### "+alert.Alert+"\n") {
+					t.Errorf("%s has no runbook for %s (%v)", page, alert.Alert, err)
+				}
 				runbook := strings.TrimPrefix(strings.TrimPrefix(alert.Annotations["runbook"], "docs/"), "operations.md")
 				fmt.Fprintf(&table, "| [%s](%s) | %s | %s | %s |\n", alert.Alert, runbook, alert.Labels["severity"], alert.For, Cell(alert.Annotations["summary"]))
 			}

@@ -72,7 +72,7 @@ func TestNewDeployment(t *testing.T) {
 		MaxSkew: 1, TopologyKey: "topology.kubernetes.io/zone", WhenUnsatisfiable: "ScheduleAnyway", LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
 	memory(1024)(asked)
 	topology("topology.kubernetes.io/zone")(asked)
-	fixture.Differ(t, "rules M26 and M27: the Deployment with memory and a topology key", want, newDeployment(asked))
+	fixture.Differ(t, "rule M26: the Deployment with memory, and with the topology key of rule M27", want, newDeployment(asked))
 
 	fixture.Differ(t, "rule M22: an object without the defaults of the CRD is as one with them", newDeployment(newMemcached()), newDeployment(newMemcached(bare)))
 	asked.Name = strings.Repeat("long.", 40)
