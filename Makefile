@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run everything CI runs: verify, lint, unit, e2e, a part of compare, check and failover
+test: ## Run everything CI runs: verify, lint, unit, e2e, and a part of the other suites
 	@hack/test.sh
 
 .PHONY: verify
@@ -78,13 +78,17 @@ e2e-versions: ## Run the walkthroughs and the contract's end-to-end tests on oth
 	@hack/e2e.sh versions
 # +drop:end
 
+# +drop:failover
 .PHONY: outages
 outages: ## Kill the API server, etcd and the whole control plane under load (Linux)
 	@hack/e2e.sh outages
+# +drop:end
 
+# +drop:failover
 .PHONY: failover
 failover: ## Change the leader under load: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/e2e.sh failover
+# +drop:end
 
 # +drop:hostile
 .PHONY: hostile
@@ -139,9 +143,11 @@ generate manifests: ## Regenerate everything that is derived from the types in p
 new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND, GROUP, VERSION, PLURAL, SHORT, EXTERNAL=yes; see CONTRIBUTING.md)
 	@source hack/lib.sh && go run ./hack/new-kind
 
+# +drop:compare
 .PHONY: compare
 compare: ## Compare the simulated API server of the tests with a real one, without controllers (COMPARE_REQUESTS)
 	@hack/e2e.sh compare
+# +drop:end
 
 .PHONY: check
 check: ## Check the controller of each kind as a black box, with every fault (docs/check.md)

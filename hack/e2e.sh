@@ -19,20 +19,21 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes: image, compare, check, failover,
-# outages.
+# SUITE is e2e, which is the default, or one of those that `make help` describes.
 #
-#   COMPARE_REQUESTS  how many requests compare sends, default 100000
+#   COMPARE_REQUESTS  how many requests compare sends, default 100000 # +drop:compare
 #   CHECK=part        each fault once in each class of request and in each watch, as `check -part`
-#   FAILOVER=part     one change of the leader of each kind
-#   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
+#   FAILOVER=part     one change of the leader of each kind # +drop:failover
+#   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes # +drop:failover
 #   VERSIONS          for the suite versions, such as "1.35 1.36", default all in hack/cluster/versions # +drop:versions
 
 set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image compare check failover outages"
+SUITES="e2e image check"
+SUITES+=" compare" # +drop:compare
+SUITES+=" failover outages" # +drop:failover
 SUITES+=" versions" # +drop:versions
 BUILT=""
 IMAGE=""
@@ -107,6 +108,7 @@ image() {
   go_test -tags e2e -timeout 8m -run '^TestWalkthrough3$' ./test/e2e "$@"
 }
 
+# +drop:compare
 # compare needs a control plane without controllers, in which nothing but the test writes.
 compare() {
   local name
@@ -120,12 +122,10 @@ compare() {
   export COMPARE_ETCD COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}"
   go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
+# +drop:end
 
-# start_busy_cluster is for many runs at the same time. Their Pods and Services stay until the end: a simulated node
-# takes 110 Pods, and the default range has 254 addresses. The retries of the Deployment controller share a limit of
-# ten a second (the default rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
-# time use up. A Deployment whose ReplicaSet is just being collected may then wait for minutes, unless a resync makes
-# the controller sync it again.
+# start_busy_cluster is for many runs, whose Pods and Services stay until the end. Retries of the Deployment controller
+# share a limit of ten a second: one whose ReplicaSet is just being collected would wait for minutes, but for a resync.
 start_busy_cluster() {
   start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
     --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
@@ -146,11 +146,10 @@ check_suites() {
 check_wrong() {
   local found suites=(testdata/suites.yaml pkg/controller/*/testdata/suites.yaml)
   found=$(check_suites -part -- "${@:2}" 2>/dev/null | grep -c "^FINDING $1:") || true
-  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "the judge $1 finds a wrong controller in ${found} suites only"
+  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "$1: found in ${found} suites only"
 }
 
-# check_all FLAGS... also checks a controller that does nothing, and one that writes every second. With the default of
-# 10 s a busy machine may lose its lease.
+# check_all FLAGS... also checks two wrong controllers. With the default of 10 s a busy machine may lose its lease.
 check_all() {
   local status=0 idle busy
   cd "${ROOT}"
@@ -169,19 +168,17 @@ check_all() {
 }
 
 check() {
-  if [[ "${CHECK}" == part ]]; then
-    set -- -part "$@"
-    build_programs
-  else
-    # A data race, or a changed object of a cache, ends the controller: that is a finding.
-    CGO_ENABLED=1 interruptible go -C "${ROOT}" build -race -o "${WORK}/bin/sample-controller" .
-  fi
+  local race=-race
+  [[ "${CHECK}" != part ]] || { set -- -part "$@" && race=-race=false; }
+  interruptible go -C "${ROOT}" build "${race}" -o "${WORK}/bin/sample-controller" .
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/check" ./test/check
   start_busy_cluster
+  # In full a data race, or a changed object of a cache, ends the controller: that is a finding.
   [[ "${CHECK}" == part ]] || export GORACE=halt_on_error=1 KUBE_CACHE_MUTATION_DETECTOR=true
   interruptible check_all "$@"
 }
 
+# +drop:failover
 # failover_test TIMEOUT ARGS... also prints the report of the test.
 failover_test() {
   local status=0
@@ -192,19 +189,14 @@ failover_test() {
 
 failover() {
   local former=HEAD^
-  if [[ "${FAILOVER}" == part && ! -r /proc/self/cmdline ]]; then
-    say "Skipping the leader changes, which need Linux."
-    return
-  fi
+  [[ "${FAILOVER}" != part || -r /proc/self/cmdline ]] || { say "Skipping what needs Linux." && return; }
   [[ -z "$(git -C "${ROOT}" status --porcelain 2>/dev/null)" ]] || former=HEAD
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
   build_former FAILOVER_FROM "${FAILOVER_FROM:-${former}}"
-  # With API Priority and Fairness, but without the client-side limits of
-  # kube-controller-manager and the scheduler: at their default of 20 requests a second the
-  # test would only measure them.
-  # The test reads the history of all objects from etcd afterwards, so the API server must
-  # not compact it. (kwokctl 0.8 requires the first argument of each component before any
-  # second one.) It tells the writers apart in the audit log.
+  # With API Priority and Fairness, but without the client-side limits of kube-controller-manager and the scheduler: at
+  # their default of 20 requests a second the test would only measure them. The test reads the history of all objects
+  # from etcd afterwards, so the API server must not compact it. It tells the writers apart in the audit log.
+  # (kwokctl 0.8 requires the first argument of each component before any second one.)
   start_cluster 20 "--disable-qps-limits=false $(audit_policy failover)
     --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
     --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
@@ -218,15 +210,15 @@ failover() {
 
 outages() {
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  # The test reads the history of all objects from etcd afterwards, so only the test may
-  # compact it. After a restart kwok leaves the nodes alone until the lease of the previous
-  # kwok has expired.
+  # Only the test may compact the history, which it reads from etcd afterwards. After a restart kwok leaves the nodes
+  # alone until the lease of the previous kwok has expired.
   start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml
   [[ $# -gt 0 ]] || set -- -run '^TestOutages$'
   failover_test 60m "$@"
 }
+# +drop:end
 
 # +drop:versions
 versions() {

@@ -314,7 +314,7 @@ export BUILDAH_ISOLATION=chroot
 container_run() {
   # crun fails on machines with cgroups v1 and v2, and podman fails if its default
   # limits are above those of the machine.
-  [[ "$1" == *podman ]] && echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" || echo "$1 run"
+  [[ "$1" == *podman ]] && echo "$1 --runtime=runc run --ulimit=nofile=1024 --ulimit=nproc=1000" || echo "$1 run"
 }
 
 # make_work NAME makes the directory WORK, for all files of this run. Each process of the run is

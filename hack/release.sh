@@ -85,7 +85,7 @@ pack() {
   "${TAR}" --create --format=ustar --sort=name --mtime="@${SOURCE_DATE_EPOCH}" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --directory="$@"
 }
 
-# copy_licenses DIR copies the licence texts of Go, and of all modules that the program links, with those of copied code.
+# copy_licenses DIR copies the licence texts of Go and of all modules that the program links, and those of copied code.
 copy_licenses() {
   local module root depth files names='/(([a-z0-9]+-)?(un)?licen[cs]e|copying|copyright|notice|patents)([._-][^/]*)?$'
   { echo "go $(go env GOROOT)" && go -C "${SOURCES}" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}' .; } | sort -u | while read -r module root; do

@@ -62,7 +62,7 @@ build() {
     GOOS=linux GOARCH="${arch}" GOCACHE="${cache}" compiling build_static "${WORK}/there" "${WORK}/another/place"
     cmp "${WORK}/here" "${WORK}/there" ||
       die "a build for ${arch} in another directory has other bytes; look for paths in controller_ldflags (hack/lib.sh)"
-    go version -m "${WORK}/here" | grep "GOARCH=${arch}$" >/dev/null || die "GOARCH=${arch} builds for another processor"
+    go version -m "${WORK}/here" | grep "GOARCH=${arch}$" >/dev/null || die "GOARCH=${arch} builds for another one"
   done
 }
 

@@ -94,7 +94,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a short name in upper case":         {"SHORT", "wd,WD", `"WD" is not a short name`},
 		"a part that is none for DROP":       {"DROP", "memcached,redis", `"redis" is not one of memcached,crontab,webhooks`},
 		"a part that no fork has":            {"DROP", "fork", "is not one of"},
-		"a part that is none for WITH":       {"WITH", "tutorial", "is not one of bench,hostile,mutation,node,release,versions"},
+		"a part that is none for WITH":       {"WITH", "tutorial", "is not one of bench,compare,failover,hostile,mutation,node,release,versions"},
 		"a copyright that ends the comment":  {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -171,19 +171,19 @@ func TestRename(t *testing.T) {
 func TestDropRegions(t *testing.T) {
 	const panels = "    {\n      \"title\": \"CronTabs\",\n      \"b\": {\n      }\n    },\n    {\n      \"expr\": \"foo|crontab\"\n    },\n"
 	for sentence, test := range map[string]struct{ path, text, want, wantError string }{
-		"a region":                      {"x.sh", "a\n# +drop:crontab\nb\n# +drop:end\nc\n", "a\nc\n", ""},
-		"a region that stays":           {"x.sh", "a\n# +drop:memcached\nb\n# +drop:end\nc\n", "a\nb\nc\n", ""},
-		"a region of two, one stays":    {"x.go", "// +drop:memcached,crontab\nvar b int\n// +drop:end\n", "var b int\n", ""},
-		"a region within a line":        {"x.md", "a<!-- +drop:crontab -->, b<!-- +drop:end --><!-- +drop:webhooks -->, c<!-- +drop:end -->.", "a, c.", ""},
-		"a line":                        {"x.go", "f(\n\ta, // +drop:crontab\n\tb, // +drop:webhooks\n)\n", "f(\n\tb,\n)\n", ""},
-		"a row of a table":              {"x.md", "|---|\n| a | <!-- +drop:crontab -->\n| b | <!-- +drop:webhooks -->\n", "|---|\n| b |\n", ""},
-		"the last statement of a block": {"x.go", "{\n\ta\n\n\t// +drop:crontab\n\tb\n\t// +drop:end\n}\n", "{\n\ta\n}\n", ""},
-		"a panel of a dashboard":        {"x.json", panels, "    {\n      \"expr\": \"foo\"\n    },\n", ""},
-		"an alternative in a query":     {"x.yaml", "a: foo|memcached|crontab\n", "a: foo|memcached\n", ""},
-		"a region without an end":       {"x.sh", "# +drop:crontab\n", "", "x.sh: +drop:crontab has no counterpart"},
-		"an end without a region":       {"x.sh", "# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
-		"nested regions":                {"x.sh", "# +drop:crontab\n# +drop:webhooks\n# +drop:end\n# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
-		"a part that is none":           {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},
+		"a region":                   {"x.sh", "a\n# +drop:crontab\nb\n# +drop:end\nc\n", "a\nc\n", ""},
+		"a region that stays":        {"x.sh", "a\n# +drop:memcached\nb\n# +drop:end\nc\n", "a\nb\nc\n", ""},
+		"a region of two, one stays": {"x.go", "// +drop:memcached,crontab\nvar b int\n// +drop:end\n", "var b int\n", ""},
+		"a region within a line":     {"x.md", "a<!-- +drop:crontab -->, b<!-- +drop:end --><!-- +drop:webhooks -->, c<!-- +drop:end -->.", "a, c.", ""},
+		"a line":                     {"x.go", "f(\n\ta, // +drop:crontab\n\tb, // +drop:webhooks\n)\n", "f(\n\tb,\n)\n", ""},
+		"a row of a table":           {"x.md", "|---|\n| a | <!-- +drop:crontab -->\n| b | <!-- +drop:webhooks -->\n", "|---|\n| b |\n", ""},
+		"the last line of a block":   {"x.go", "{\n\ta\n\n\t// +drop:crontab\n\tb\n\t// +drop:end\n}\n", "{\n\ta\n}\n", ""},
+		"a panel of a dashboard":     {"x.json", panels, "    {\n      \"expr\": \"foo\"\n    },\n", ""},
+		"an alternative in a query":  {"x.yaml", "a: foo|memcached|crontab\n", "a: foo|memcached\n", ""},
+		"a region without an end":    {"x.sh", "# +drop:crontab\n", "", "x.sh: +drop:crontab has no counterpart"},
+		"an end without a region":    {"x.sh", "# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
+		"nested regions":             {"x.sh", "# +drop:crontab\n# +drop:webhooks\n# +drop:end\n# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
+		"a part that is none":        {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			got, err := newTestOptions(t, map[string]string{"DROP": "crontab"}).dropRegions(test.path, test.text)

@@ -131,7 +131,7 @@ func (o *options) validateNames(root string, refuse func(bool, string, string, .
 		"%q is not a DNS label of at most %d characters that begins with a letter, which names of Services and metrics are made of", o.Program, maxProgram)
 	_, err := os.Lstat(filepath.Join(root, o.Program))
 	refuse(err == nil || o.Program == "makefile", "PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.Program)
-	refuse(strings.ContainsAny(o.copyright, "\n*"), "COPYRIGHT", "must be one line without an asterisk, such as 2026 Acme Inc.")
+	refuse(strings.ContainsAny(o.copyright, "\n*"), "COPYRIGHT", "must be one line without an asterisk, such as Acme Inc.")
 	for _, p := range parts() {
 		refuse(p.kind != "" && strings.EqualFold(p.kind, o.Kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.Kind)
 	}

@@ -60,6 +60,8 @@ func parts() []part {
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
 		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},
+		{name: "compare", isMore: true, paths: []string{"test/compare"}, mention: regexp.MustCompile(`(test/|make )compare`)},
+		{name: "failover", isMore: true, paths: []string{"test/failover"}, mention: regexp.MustCompile(`(test/|make )(failover|outages)|TestFailover`)},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
 		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation", "test/explore/faults", "test/explore/testdata"}, mention: regexp.MustCompile(`make mutate|mutation\.md|explore-faults`)},
 		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`)},

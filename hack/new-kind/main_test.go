@@ -51,7 +51,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a kind that exists":                 {"KIND", "Goose", "KIND: pkg/apis/taken/v1/types.go has that kind"},
 		"a kind with the name of a package":  {"KIND", "Deployment", "KIND: pkg/controller/deployment or"},
 		"a kind with the name of a document": {"KIND", "Design", "docs/design.md is there"},
-		"a group that exists":                {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder of another"},
+		"a group in use":                     {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder of another"},
 		"a plural that exists":               {"PLURAL", "geese", "PLURAL: pkg/apis/taken/v1/types.go has the plural"},
 		"another word than yes":              {"EXTERNAL", "true", "EXTERNAL: \"true\" is not yes"},
 		"what make fork refuses, too":        {"KIND", "ConfigMap", "KIND: \"ConfigMap\" is a kind of Kubernetes"},

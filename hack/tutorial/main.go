@@ -201,7 +201,7 @@ func (r *runner) goOn(c *exec.Cmd, output io.Reader, cancel context.CancelCauseF
 		if c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL && !errors.Is(err, exec.ErrWaitDelay) {
 			return nil
 		}
-		return errors.Join(errors.New("it did not end within 90 s after Ctrl-C"), syscall.Kill(-c.Process.Pid, syscall.SIGKILL))
+		return errors.Join(errors.New("it did not end 90 s after Ctrl-C"), syscall.Kill(-c.Process.Pid, syscall.SIGKILL))
 	}
 }
 

@@ -44,9 +44,9 @@ func TestRun(t *testing.T) {
 		"a line more than the page shows":             {"console", "$ printf 'a\\nb\\n'\na", "the output is\na\nb\n"},
 		"a sign of regular expressions stands for it": {"console", "$ echo ab\na.", "the page shows"},
 		"another output is an error with its place":   {"console", "$ true\n$ echo b\na", "x.md:3: $ echo b: the page shows\na\nthe output is\nb\n"},
-		"a command that fails":                        {"console", "$ echo why; false", "$ echo why; false: error exit status 1"},
-		"a command may be said to fail":               {"console fails", "$ true\n$ false", ""},
-		"one that is said to fail and does not":       {"console fails", "$ true", "it is said to fail: true"},
+		"a failure":                             {"console", "$ echo why; false", "$ echo why; false: error exit status 1"},
+		"a command may be said to fail":         {"console fails", "$ true\n$ false", ""},
+		"one that is said to fail and does not": {"console fails", "$ true", "it is said to fail: true"},
 		"a patch": {"console", "$ echo one >b\n```\n\n```diff\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two\n```\n\n" +
 			"```console\n$ cat b\ntwo", ""},
 		"a patch that does not fit":                {"diff", "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two", "No such file"},

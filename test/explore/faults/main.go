@@ -32,7 +32,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"example.com/sample-controller/hack/tree"
 )
@@ -92,7 +91,6 @@ func readFaults(root string, names []string) (faults []fault, err error) {
 type finding struct {
 	invariant, budget, states string
 	steps                     int
-	took                      time.Duration
 }
 
 func run(ctx context.Context, root string, get func(string) string, output io.Writer) error {
@@ -132,8 +130,8 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 }
 
 func (f *fault) row(found finding) string {
-	return fmt.Sprintf("| %s | %s | %s | %s, %s | %s | %d | %.0f |\n", f.what, cmp.Or(f.mend, "–"), cmp.Or(found.invariant, "not found"),
-		f.start, cmp.Or(found.budget, f.budget), found.states, found.steps, found.took.Seconds())
+	return fmt.Sprintf("| %s | %s | %s | %s, %s | %s | %d |\n", f.what, cmp.Or(f.mend, "–"), cmp.Or(found.invariant, "not found"),
+		f.start, cmp.Or(found.budget, f.budget), found.states, found.steps)
 }
 
 // write replaces the table of the page.
@@ -144,7 +142,7 @@ func write(path string, rows []string) error {
 	if err != nil || !isBegun || !isEnded {
 		return cmp.Or(err, fmt.Errorf("%s has no place for the table", path))
 	}
-	table := "| Fault | Mend taken back | Found by | Start, operations + deviations | States | Steps | Seconds |\n|---|---|---|---|---|---|---|\n" + strings.Join(rows, "")
+	table := "| Fault | Mend taken back | Found by | Start, operations + deviations | States | Steps |\n|---|---|---|---|---|---|\n" + strings.Join(rows, "")
 	return os.WriteFile(path, []byte(before+begin+table+end+after), 0o600)
 }
 
@@ -186,7 +184,7 @@ func (f *fault) explore(ctx context.Context, dir, without string) (found finding
 
 var (
 	violation = regexp.MustCompile(`\w+\.go:\d+: ((?:rule \d+|[SL]\d)): .*\n((?:        .*\n)+?) +func TestPath`)
-	explored  = regexp.MustCompile(`\w+\.go:\d+: (\d\+\d): (\d+) states, .* in (\S+)\n`)
+	explored  = regexp.MustCompile(`\w+\.go:\d+: (\d\+\d): (\d+) states`)
 )
 
 // parse returns the first violation in the output of TestExplore and the exploration that found it, or the last one.
@@ -197,7 +195,6 @@ func parse(output string) (found finding, ok bool) {
 	}
 	for _, total := range explored.FindAllStringSubmatch(output, -1) {
 		found.budget, found.states = total[1], total[2]
-		found.took, _ = time.ParseDuration(total[3])
 	}
 	return found, ok
 }
