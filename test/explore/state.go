@@ -186,6 +186,8 @@ func (e *Explorer) canonical(s *state) sum {
 		t.request(r)
 	}
 	t.add(s.judge.encode(t.canon))
+	// The next object may be as old as another one.
+	t.hole(isCreation, s.process.now.Unix())
 	t.int(int64(s.left.Operations))
 	t.int(int64(s.left.Deviations))
 	return t.canonical(s.process.now)
