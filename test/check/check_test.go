@@ -142,6 +142,17 @@ func TestPeakAndState(t *testing.T) {
 	}
 }
 
+// TestNamesThatDiffer: runs at the same time may have the same name by chance.
+func TestNamesThatDiffer(t *testing.T) {
+	c := &checker{suite: &suite{Ignore: []string{"jobs * /metadata/name"}}}
+	to, _ := parsePath("/apis/batch/v1/namespaces/a/jobs/x-1")
+	read := newRequest(http.MethodGet, "", to, nil)
+	o := &outcome{namespace: "a", requests: []request{*read}, points: []recordedPoint{{request: read}}}
+	if ref, _ := c.learnReference(&scenario{}, []*outcome{o, o}); ref.points[0].class != "GET jobs #1" {
+		t.Errorf("the point is %q", ref.points[0].class)
+	}
+}
+
 func TestHot(t *testing.T) {
 	at := func(gap time.Duration) (times []time.Time) {
 		for i := range hotCount {

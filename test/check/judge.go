@@ -269,6 +269,8 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	for _, o := range runs {
 		for i := range o.requests {
 			track(ref.tracked, &o.requests[i])
+			resource := o.requests[i].Resource
+			ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
 		}
 		for resource, n := range o.peak {
 			ref.peak[resource] = max(ref.peak[resource], n)
