@@ -150,7 +150,7 @@ func exploredStarts() []explore.Start {
 			Name: "x moves from a to b, which stalls", Operations: then(createX, stall, renameX), Part: "1+0", All: "1+1 2+0",
 			Then: then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB),
 		},
-		{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1"},
+		{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1 2+0"},
 		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
 		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+0", All: "1+1"},
 		{Name: "empty, two workers, two Foos", Then: []explore.Operation{both}, Workers: 2, All: "1+0"},

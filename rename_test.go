@@ -106,6 +106,9 @@ func renameTests() map[string]syncTest {
 			requeueAfter: time.Second},
 		"rule 8: renamed: the former Deployment goes once the rollout of the new one is complete, after live reads of the Foo and the new one": {
 			cached: objects{moved, web, next}, requests: []string{getNext, deleteWeb, getFoo, putReady}, events: "Normal Deleted"},
+		"rule 8: in the background, if its own strategy is not Recreate": {
+			cached:   objects{moved, web, newOwned(moved, recreate, available)},
+			requests: []string{getNext, deleteWeb, getFoo, putReady}, events: "Normal Deleted"},
 		"rule 8: complete is judged by the rollout alone: a contended Foo does not keep both": {
 			cached: objects{moved, web, newOwned(moved, available, unlabelled)}, prepare: contested,
 			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentContested"},

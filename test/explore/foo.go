@@ -131,7 +131,7 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		if foo := Read[*v1alpha1.Foo](w, acting.Name); tells && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
 			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)
 		}
-		j.recreate(w.Store, d, violated)
+		j.recreate(w, d, violated)
 	case w.Request.Verb == "patch":
 		j.patch(w, acting, violated)
 	case w.Request.Verb == "delete":
@@ -174,17 +174,21 @@ func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any
 		violated("rule 8: the former Deployment %s was patched", before.Name)
 	}
 	if before.Spec.Replicas != nil && *before.Spec.Replicas == 0 {
-		j.recreate(w.Store, after, violated)
+		j.recreate(w, after, violated)
 	}
 }
 
-// recreate checks that no Pods of the Deployment run beside those of one with strategy Recreate that it follows.
-func (j *Foo) recreate(store *sim.Store, d *appsv1.Deployment, violated func(string, ...any)) {
+// recreate checks that no Pods of the Deployment run beside those of one with strategy Recreate that it follows, unless
+// a user has changed that since the sync has read it.
+func (j *Foo) recreate(w *Write, d *appsv1.Deployment, violated func(string, ...any)) {
 	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
 		return
 	}
-	for _, object := range store.Objects(sim.Deployments) {
+	for _, object := range w.Store.Objects(sim.Deployments) {
 		former := object.(*appsv1.Deployment)
+		if read := Read[*appsv1.Deployment](w, former.Name); read != nil && read.Generation != former.Generation {
+			continue
+		}
 		if owner := sim.Owner(former); former.Name != d.Name && owner != nil && owner.UID == sim.Owner(d).UID && sim.WrittenByController(former) &&
 			former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && former.Status.Replicas > 0 {
 			violated("rule 8: Deployment %s was given Pods beside those of %s, whose strategy is Recreate", d.Name, former.Name)
