@@ -66,6 +66,13 @@ func TestCreate(t *testing.T) {
 			_, err := c.deployments.Live(c.ctx, c.foo, cached)
 			c.expect(err, apierrors.IsConflict, read)
 		},
+		"rule 8: nor can one that is not the Foo's any more": func(c *testCluster) {
+			c.drift()
+			cached := c.cached()
+			c.drift(orphan)
+			_, err := c.deployments.Live(c.ctx, c.foo, cached)
+			c.expect(err, apierrors.IsConflict, read)
+		},
 		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *testCluster) {
 			isGone := func(is func(error) bool) {
 				c.Helper()
