@@ -180,7 +180,8 @@ func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (
 
 // ReadPresent asks for the present version of the owners until the API server answers, when a process begins to lead.
 func (o *Owners[O]) ReadPresent(ctx context.Context) {
-	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	// It fails if ctx ends.
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		present, err := o.Present(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Reading the present version failed, trying again", "resource", o.Resource, "err", err)
@@ -189,9 +190,6 @@ func (o *Owners[O]) ReadPresent(ctx context.Context) {
 		o.present.Store(&present)
 		return true, nil
 	})
-	if err != nil {
-		klog.FromContext(ctx).V(4).Info("Stopped before the present version was read", "resource", o.Resource)
-	}
 }
 
 // checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than what a former leader

@@ -34,6 +34,23 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
+func TestIsCurrent(t *testing.T) {
+	cached := &metav1.ObjectMeta{UID: "a", Generation: 2}
+	for sentence, test := range map[string]struct {
+		live metav1.ObjectMeta
+		want bool
+	}{
+		"rule 3: the same":                {metav1.ObjectMeta{UID: "a", Generation: 2}, true},
+		"rule 3: one that is terminating": {metav1.ObjectMeta{UID: "a", Generation: 2, DeletionTimestamp: &metav1.Time{}}, false},
+		"rule 3: one that was made anew":  {metav1.ObjectMeta{UID: "b", Generation: 2}, false},
+		"rule 22: one with a newer spec":  {metav1.ObjectMeta{UID: "a", Generation: 3}, false},
+	} {
+		if got := isCurrent(&test.live, cached); got != test.want {
+			t.Errorf("%s: is current: %t", sentence, got)
+		}
+	}
+}
+
 func TestTrimOwners(t *testing.T) {
 	owner := func(name, uid string) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: name, UID: types.UID(uid)}
