@@ -154,6 +154,7 @@ func TestManagerOf(t *testing.T) {
 		"the latest writer counts, in any order":      {replicasOf, entries{managed("a", replicas, 0), managed("b", replicas, 2), managed("c", replicas, 1)}, "b"},
 		"a writer without a time is better than none": {replicasOf, entries{managed("timeless", replicas, -1)}, "timeless"},
 		"this controller does not count":              {replicasOf, entries{managed(FieldManager, replicas, 0)}, unknown},
+		"others after this controller do":             {replicasOf, entries{managed(FieldManager, replicas, 0), managed("a", replicas, 0)}, "a"},
 		"entries that cannot be read do not count":    {replicasOf, entries{managed("half", replicas+"x", 0), {Manager: "empty"}}, unknown},
 	} {
 		if got := managerOf(test.change, &metav1.ObjectMeta{ManagedFields: test.entries}); got != test.want {
