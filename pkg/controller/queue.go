@@ -264,8 +264,10 @@ func (d *StatusDebouncer) Postpone(key cache.ObjectName) time.Duration {
 func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waited := len(d.waits) > 0
-	if delete(d.waits, key); waited && len(d.waits) == 0 {
+	if _, waits := d.waits[key]; !waits {
+		return
+	}
+	if delete(d.waits, key); len(d.waits) == 0 {
 		d.waits = map[cache.ObjectName]progressWait{} // A Go map never shrinks.
 	}
 }
