@@ -249,7 +249,7 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 		delay = min(delay, requeueAfter)
 	}
 	retryAfter := longestRetryAfter(err)
-	if retryAfter > 0 && !IsRefusal(err) {
+	if !IsRefusal(err) {
 		// After a refusal a change of the object may be accepted at once.
 		w.retryAfter.Store(key, w.options.Clock.Now().Add(retryAfter))
 	}
@@ -260,8 +260,8 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 // also if an event enqueues it: an object that changes often must not add to its load.
 func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
 	if until, ok := w.retryAfter.Load(key); ok {
-		if delay := until.(time.Time).Sub(w.options.Clock.Now()); delay > 0 {
-			return delay
+		if now := w.options.Clock.Now(); now.Before(until.(time.Time)) {
+			return until.(time.Time).Sub(now)
 		}
 		w.retryAfter.Delete(key)
 	}
