@@ -77,8 +77,8 @@ type syncTest struct {
 
 func fail(verb, resource string, err error) func(*fixture) {
 	return func(f *fixture) {
-		fixtures.Failing(&f.kube.Fake, verb, resource, err)
-		fixtures.Failing(&f.foo.Fake, verb, resource, err)
+		fixtures.Answer(&f.kube.Fake, verb, resource, nil, err)
+		fixtures.Answer(&f.foo.Fake, verb, resource, nil, err)
 	}
 }
 

@@ -217,7 +217,7 @@ func (f *fixture) requests() []string {
 func (f *fixture) describe(action clienttesting.Action) string {
 	patch, ok := action.(clienttesting.PatchActionImpl)
 	if !ok || patch.GetSubresource() != "status" {
-		return fixtures.Describe(action, nil)
+		return fixtures.Describe(action)
 	}
 	foo, _ := f.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
 	patched := &v1alpha1.Foo{}

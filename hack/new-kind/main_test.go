@@ -128,8 +128,8 @@ func TestConvert(t *testing.T) {
 				}
 			}
 			for _, match := range rule.FindAllStringSubmatch(texts["docs/"+lower+".md"], -1) {
-				if !strings.Contains(tests, `"rule `+match[1]) {
-					t.Errorf("no test says %q", "rule "+match[1])
+				if !strings.Contains(tests, "rule "+match[1]+": ") {
+					t.Errorf("no test says %q", "rule "+match[1]+": ")
 				}
 			}
 		})

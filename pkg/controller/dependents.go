@@ -44,6 +44,15 @@ const (
 	EventAdopted = "Adopted"
 	// EventDeleted says that the controller deleted an object that the owner no longer asks for.
 	EventDeleted = "Deleted"
+	// EventSynced says that Ready became True.
+	EventSynced = "Synced"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
+	// EventErrResourceExists says that an object of the name exists that the owner does not control. The controller
+	// does not change it.
+	EventErrResourceExists = "ErrResourceExists"
 )
 
 // DependentClient is what Dependents need of client-go's typed client of a namespace.

@@ -172,6 +172,23 @@ func SetIdentity(to, from metav1.Object) {
 	to.SetOwnerReferences(trimOwners(from))
 }
 
+// SetOwned copies what controllers read of any dependent: what SetIdentity does, and the label of this program.
+func SetOwned(to, from metav1.Object) {
+	SetIdentity(to, from)
+	if value, ok := from.GetLabels()[ManagedByLabel]; ok {
+		to.SetLabels(map[string]string{ManagedByLabel: Intern(value)})
+	}
+}
+
+// TrimMap returns the first entries of a map. A controller that asks for one less sees that there are more.
+func TrimMap(whole map[string]string, most int) map[string]string {
+	kept, keys := map[string]string{}, slices.Sorted(maps.Keys(whole))
+	for _, key := range keys[:min(len(keys), most)] {
+		kept[Intern(key)] = Bounded(whole[key])
+	}
+	return kept
+}
+
 // trimOwners returns the owner reference of the object's controller, or without one the first references.
 func trimOwners(object metav1.Object) []metav1.OwnerReference {
 	owners := object.GetOwnerReferences()

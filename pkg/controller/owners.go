@@ -22,11 +22,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,6 +97,14 @@ func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) 
 func (o *Owners[O]) Cached(key cache.ObjectName) (owner O, exists bool) {
 	owner = stored(o.store, key)
 	return owner, owner != *new(O)
+}
+
+// Enqueue enqueues the owner of that name, if there is one. It is for the EventHandler of dependents that have the names
+// of their owners: one that waits for the name takes it over when it is free.
+func (o *Owners[O]) Enqueue(name cache.ObjectName) {
+	if _, exists := o.Cached(name); exists {
+		o.Worker.Queue.AddHighPriority(name)
+	}
 }
 
 func (o *Owners[O]) forget(key cache.ObjectName) {
@@ -294,6 +304,23 @@ func IsNews(old, ready metav1.Condition) bool {
 	was, _, _ := strings.Cut(old.Message, ";")
 	is, _, _ := strings.Cut(ready.Message, ";")
 	return old.Reason != ready.Reason || was != is
+}
+
+// ReadyEvent returns the event about a change of the Ready condition of an owner of that kind: it became Ready, or it
+// has one of the problems, which its user has to solve, with a reason or a first clause that is new (IsNews). It returns
+// nil for other changes.
+func ReadyEvent(kind string, old, ready metav1.Condition, problems ...string) *Event {
+	if ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue {
+		return &Event{Type: corev1.EventTypeNormal, Reason: EventSynced, Message: kind + " is ready: " + ready.Message}
+	}
+	if !slices.Contains(problems, ready.Reason) || !IsNews(old, ready) {
+		return nil
+	}
+	event := &Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
+	if strings.HasSuffix(ready.Reason, "NotOwned") {
+		event.Reason = EventErrResourceExists
+	}
+	return event
 }
 
 // DescribeRefusal says what the API server refused, and when the write is tried again. kind is that of the owner.

@@ -20,12 +20,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -150,6 +152,22 @@ func set(parent, value any, path fieldpath.Path) any {
 func (p *Patch) Set(value any, field, from, to string, path ...any) {
 	// A value may be as long as the object.
 	p.Changes = append(p.Changes, Change{Field: field, From: Bounded(from), To: Bounded(to), path: fieldpath.MakePathOrDie(path...), value: value})
+}
+
+// ReplaceMap makes the map at that path the desired one. A merge would keep the keys of other writers.
+func (p *Patch) ReplaceMap(current, desired map[string]string, field string, path ...any) {
+	if maps.Equal(current, desired) {
+		return
+	}
+	value := map[string]any{}
+	for key, desired := range desired {
+		value[key] = desired
+	}
+	if len(current) > 0 {
+		// Where there is nothing to replace, a map with this directive is dropped.
+		value["$patch"] = "replace"
+	}
+	p.Set(value, field, cmp.Or(labels.Set(current).String(), "none"), cmp.Or(labels.Set(desired).String(), "none"), path...)
 }
 
 // AddMissingLabel adds the label if the object has none of that name. Another value is the mark of another tool.

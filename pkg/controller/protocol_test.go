@@ -179,7 +179,7 @@ func (c *testCluster) desired(foo *v1alpha1.Foo) *appsv1.Deployment {
 
 // serve answers as an API server does: each write makes a new version, a patch without an effect none.
 func (c *testCluster) serve(action clienttesting.Action) (bool, runtime.Object, error) {
-	request := fixture.Describe(action, nil)
+	request := fixture.Describe(action)
 	c.requests = append(c.requests, request)
 	if err := c.answer(request); err != nil {
 		return true, nil, err

@@ -30,9 +30,10 @@ import (
 // Service is the external service of a kind: it answers GET, PUT and DELETE of an ID, which is the UID of an
 // object.
 type Service struct {
-	url   string
-	mu    sync.Mutex
-	items map[string][]byte
+	url string
+	mu  sync.Mutex
+	// Items are encoded, by their IDs.
+	Items map[string][]byte
 }
 
 // StartService starts the service of the kind, which ends with the context. It returns nil if the kind has none.
@@ -40,7 +41,7 @@ func (k *Data) StartService(ctx context.Context) *Service {
 	if k.External == "" {
 		return nil
 	}
-	s := &Service{items: map[string][]byte{}}
+	s := &Service{Items: map[string][]byte{}}
 	server := httptest.NewServer(s)
 	context.AfterFunc(ctx, server.Close)
 	s.url = server.URL
@@ -65,14 +66,14 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := path.Base(r.URL.Path)
-	item, there := s.items[id]
+	item, there := s.Items[id]
 	switch {
 	case r.Method == http.MethodPut:
-		s.items[id] = body
+		s.Items[id] = body
 	case !there:
 		w.WriteHeader(http.StatusNotFound)
 	case r.Method == http.MethodDelete:
-		delete(s.items, id)
+		delete(s.Items, id)
 	default:
 		// The client may be gone.
 		_, _ = w.Write(item)
@@ -83,5 +84,5 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Service) IDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.items))
+	return slices.Sorted(maps.Keys(s.Items))
 }

@@ -22,18 +22,10 @@ import (
 	"os"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
-	"k8s.io/utils/clock"
 
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/kinds"
 	"example.com/sample-controller/test/newkind/pkg/app"
@@ -70,16 +62,13 @@ func TestDescriptors(t *testing.T) {
 
 // runDescriptor runs the controller on empty caches.
 func runDescriptor(t *testing.T, descriptor *app.ControllerDescriptor) {
-	ctx, kube, own := context.Background(), kubefake.NewClientset(), &clientfake.Clientset{}
-	fixture.Serve(&own.Fake, scheme.Scheme)
-	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	worker := controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1, GracePeriod: time.Second})
+	ctx, own := context.Background(), &clientfake.Clientset{}
+	env := fixture.NewEnv(t, descriptor.Kind, &own.Fake, scheme.Scheme)
 	c := &app.ControllerContext{
-		KubeClient: kube, Client: own, KubeInformers: kubeinformers.NewSharedInformerFactory(kube, 0), Informers: externalversions.NewSharedInformerFactory(own, 0),
-		Options: controller.Options{Worker: worker, Namespace: metav1.NamespaceAll, Recorder: record.NewFakeRecorder(1), Clock: clock.RealClock{}, Metrics: registered},
+		KubeClient: env.Kube, Client: own, KubeInformers: env.KubeInformers, Informers: externalversions.NewSharedInformerFactory(own, 0), Options: env.Shared,
 	}
 	if err := descriptor.New(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Run(ctx, t, worker, c.KubeInformers, c.Informers)()
+	fixture.Run(ctx, t, env.Shared.Worker, c.KubeInformers, c.Informers)()
 }

@@ -31,6 +31,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 // Cell escapes a text for a cell of a table.
@@ -39,7 +41,7 @@ func Cell(text string) string {
 }
 
 // ReasonTable returns the table of the reasons of conditions, from the constants of the APIs and their
-// comments. An event is in it if a switch in a controller turns the reason into one.
+// comments. An event is in it if a controller turns the reason into one.
 func ReasonTable(t *testing.T) string {
 	t.Helper()
 	warnings := warningEvents(t)
@@ -143,30 +145,34 @@ func AlertTable(t *testing.T) string {
 // controllerFiles are the files of the controllers.
 var controllerFiles = []string{"*.go", "pkg/controller/*.go", "pkg/controller/*/*.go"}
 
-// warningEvents returns the reason of the event for each name of a condition's reason that a
-// controller reports by one: it is in a case that returns an event of type Warning.
+// warningEvents returns the reason of the event for each name of a condition's reason that a controller reports by one:
+// it is an argument of ReadyEvent, or in a case that returns a warning.
 func warningEvents(t *testing.T) map[string]string {
 	t.Helper()
-	values := map[string]string{}
+	values, events := map[string]string{}, map[string]string{}
 	for _, path := range goFiles(t, append([]string{"pkg/apis/*/*/types.go"}, controllerFiles...)...) {
 		for _, reason := range reasonsIn(parseGo(t, path)) {
 			values[reason.name] = reason.value
 		}
 	}
-	events := map[string]string{}
+	report := func(reasons []ast.Expr) {
+		for _, reason := range reasons {
+			name := lastName(reason)
+			if events[name] = "`" + values[name] + "`"; strings.HasSuffix(name, "NotOwned") {
+				events[name] = "`" + controller.EventErrResourceExists + "`"
+			}
+		}
+	}
 	for _, path := range goFiles(t, controllerFiles...) {
 		ast.Inspect(parseGo(t, path), func(node ast.Node) bool {
-			clause, ok := node.(*ast.CaseClause)
-			if !ok {
-				return true
-			}
-			reported, ok := warningIn(clause)
-			for _, expression := range clause.List {
-				name := lastName(expression)
-				if values[reported] != "" {
-					events[name] = "`" + values[reported] + "`"
-				} else if ok {
-					events[name] = "`" + values[name] + "`"
+			switch node := node.(type) {
+			case *ast.CallExpr:
+				if lastName(node.Fun) == "ReadyEvent" {
+					report(node.Args[3:])
+				}
+			case *ast.CaseClause:
+				if isWarning(node) {
+					report(node.List)
 				}
 			}
 			return true
@@ -175,23 +181,14 @@ func warningEvents(t *testing.T) map[string]string {
 	return events
 }
 
-// warningIn returns the name of the reason of the Warning that the clause makes, or has the function warning make.
-func warningIn(clause *ast.CaseClause) (name string, ok bool) {
-	for _, statement := range clause.Body {
-		ast.Inspect(statement, func(node ast.Node) bool {
-			if call, isCall := node.(*ast.CallExpr); isCall && lastName(call.Fun) == "warning" {
-				name, ok = lastName(call.Args[0]), true
-			}
-			if pair, isPair := node.(*ast.KeyValueExpr); isPair {
-				ok = ok || lastName(pair.Key) == "Type" && lastName(pair.Value) == "EventTypeWarning"
-				if lastName(pair.Key) == "Reason" {
-					name = lastName(pair.Value)
-				}
-			}
-			return true
-		})
-	}
-	return name, ok
+// isWarning reports whether the clause calls the function warning.
+func isWarning(clause *ast.CaseClause) (is bool) {
+	ast.Inspect(clause, func(node ast.Node) bool {
+		call, isCall := node.(*ast.CallExpr)
+		is = is || isCall && lastName(call.Fun) == "warning"
+		return true
+	})
+	return is
 }
 
 // lastName returns the last name of a qualified identifier.

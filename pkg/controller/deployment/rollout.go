@@ -44,19 +44,6 @@ const (
 	replicaSetCreateError = "ReplicaSetCreateError"
 )
 
-// Reasons of Normal events.
-const (
-	// EventSynced says that Ready became True.
-	EventSynced = "Synced"
-)
-
-// Reasons of Warning events, beside those of conditions.
-const (
-	// EventErrResourceExists says that an object of the name exists that the owner does not
-	// control. The controller does not change it.
-	EventErrResourceExists = "ErrResourceExists"
-)
-
 // ReadyCondition returns the Ready condition of an owner of a Deployment, by its rollout and by what
 // became of the owner's writes.
 func ReadyCondition(d *appsv1.Deployment, writes controller.Report, now time.Time) metav1.Condition {
@@ -102,23 +89,10 @@ func Rollout(d *appsv1.Deployment, now time.Time) metav1.Condition {
 	return controller.NotReady(reasons.ReasonDeploymentProgressing, counts)
 }
 
-// ReadyEvent returns the event about a change of the Ready condition of an owner of that kind: it
-// became Ready, or its user has to change something, by a reason or a first clause that is new (IsNews). It
-// returns nil for other changes: the Deployment's own events tell of a stalled rollout.
+// ReadyEvent is controller.ReadyEvent for an owner of a Deployment, whose own events tell of a stalled rollout.
 func ReadyEvent(kind string, old, ready metav1.Condition) *controller.Event {
-	switch {
-	case ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue:
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: EventSynced, Message: kind + " is ready: " + ready.Message}
-	case !controller.IsNews(old, ready):
-		return nil
-	}
-	switch ready.Reason {
-	case reasons.ReasonDeploymentNotOwned:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: EventErrResourceExists, Message: ready.Message}
-	case reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
-	}
-	return nil
+	return controller.ReadyEvent(kind, old, ready,
+		reasons.ReasonDeploymentNotOwned, reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested)
 }
 
 // Container returns the container of that name in the Pod template, nil if there is none.

@@ -111,8 +111,8 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	controller.AddEventHandler(c.Worker, memcachedKind, memcacheds, c.memcacheds.EventHandler())
-	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueNamed))
-	controller.AddEventHandler(c.Worker, "Service", options.Services.TypedInformer(), c.services.EventHandler(c.enqueueNamed))
+	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.memcacheds.Enqueue))
+	controller.AddEventHandler(c.Worker, "Service", options.Services.TypedInformer(), c.services.EventHandler(c.memcacheds.Enqueue))
 	controller.AddEventHandler(c.Worker, "ReplicaSet", replicaSets, c.replicaSetHandlers())
 	controller.AddEventHandler(c.Worker, "Pod", pods, c.podHandlers())
 	c.Worker.Handle(options.Namespace, c.syncHandler)
@@ -151,14 +151,6 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Advice:  "or create a Service of another name for it",
 	})
 	return err
-}
-
-// enqueueNamed enqueues the Memcached that asks for the Deployment and the Service of that
-// name: the one of the same name.
-func (c *Controller) enqueueNamed(name cache.ObjectName) {
-	if _, exists := c.memcacheds.Cached(name); exists {
-		c.Worker.Queue.AddHighPriority(name)
-	}
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on memcacheds/finalizers to set blockOwnerDeletion.

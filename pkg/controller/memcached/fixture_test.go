@@ -134,7 +134,7 @@ func (s *env) requests() []string {
 		if patch, ok := action.(clienttesting.PatchAction); ok && patch.GetSubresource() == "status" {
 			words = append(words, fmt.Sprintf("patch memcacheds/status %s %s", patch.GetName(), summary(patch.GetPatch())))
 		} else if verb := action.GetVerb(); verb != "list" && verb != "watch" {
-			words = append(words, fixture.Describe(action, nil))
+			words = append(words, fixture.Describe(action))
 		}
 	}
 	return words
@@ -165,17 +165,9 @@ func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc"
 
 type option = func(*v1alpha1.Memcached)
 
-// with returns the object, changed by the options.
-func with[T any](object T, options []func(T)) T {
-	for _, option := range options {
-		option(object)
-	}
-	return object
-}
-
 // newMemcached returns a Memcached "mc" with the defaults of the CRD.
 func newMemcached(options ...option) *v1alpha1.Memcached {
-	return with(&v1alpha1.Memcached{
+	return fixture.With(&v1alpha1.Memcached{
 		ObjectMeta: metav1.ObjectMeta{Name: "mc", Namespace: testNamespace, UID: "uid-mc", Generation: 1, ResourceVersion: testVersion},
 		Spec:       v1alpha1.MemcachedSpec{Size: ptr.To[int32](1), Image: "memcached:1.6-alpine", Port: ptr.To[int32](11211)},
 	}, options)
@@ -214,7 +206,7 @@ func ready(nodes ...string) option {
 func newOwned(memcached *v1alpha1.Memcached, options ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	deployment := newDeployment(memcached)
 	deployment.UID, deployment.ResourceVersion, deployment.Generation = types.UID("uid-"+memcached.Name+"-deployment"), testVersion, 1
-	return with(deployment, options)
+	return fixture.With(deployment, options)
 }
 
 // newForeign returns a Deployment "mc" without a controller.
@@ -230,7 +222,7 @@ func ownedBy(owners ...metav1.OwnerReference) func(*appsv1.Deployment) {
 func newOwnedService(options ...func(*corev1.Service)) *corev1.Service {
 	service := newService(newMemcached(), labelsOf(newMemcached()))
 	service.UID, service.ResourceVersion = "uid-mc-service", testVersion
-	return with(service, options)
+	return fixture.With(service, options)
 }
 
 // foreignService makes the Service one without a controller.
@@ -245,12 +237,12 @@ func controlled(name string, owner metav1.Object, kind string) metav1.ObjectMeta
 }
 
 func newSet(name string, deployment *appsv1.Deployment, options ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
-	return with(&appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}, options)
+	return fixture.With(&appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}, options)
 }
 
 // newPod returns a running Pod of the ReplicaSet.
 func newPod(name string, set *appsv1.ReplicaSet, options ...func(*corev1.Pod)) *corev1.Pod {
-	return with(&corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}, options)
+	return fixture.With(&corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}, options)
 }
 
 func phase(phase corev1.PodPhase) func(*corev1.Pod) {
@@ -356,12 +348,10 @@ func forbidden(resource schema.GroupResource, text string) *apierrors.StatusErro
 
 // failing makes the API server refuse requests of that verb.
 func failing(verb string, resource schema.GroupResource, err error) func(*env) {
-	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, resource.Resource, err) }
+	return func(s *env) { fixture.Answer(&s.kube.Fake, verb, resource.Resource, nil, err) }
 }
 
 // answering makes the API server answer requests of that verb with the object.
 func answering(verb string, resource schema.GroupResource, object runtime.Object) func(*env) {
-	return func(s *env) {
-		s.kube.PrependReactor(verb, resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, nil })
-	}
+	return func(s *env) { fixture.Answer(&s.kube.Fake, verb, resource.Resource, object, nil) }
 }

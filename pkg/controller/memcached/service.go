@@ -19,21 +19,17 @@ package memcached
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/deployment"
 )
 
 // Clients find the nodes by the headless Service of the Memcached's name: its DNS name has the
@@ -86,17 +82,7 @@ func newService(memcached *v1alpha1.Memcached, selector map[string]string) *core
 // changed. TrimService must keep each of these fields.
 func diffService(desired, current *corev1.Service) controller.Patch {
 	patch := controller.NewPatch(current)
-	if want := desired.Spec.Selector; !maps.Equal(current.Spec.Selector, want) {
-		selector := map[string]any{}
-		if len(current.Spec.Selector) > 0 {
-			// Where there is nothing to replace, a map with this directive is dropped.
-			selector["$patch"] = "replace"
-		}
-		for label, value := range want {
-			selector[label] = value
-		}
-		patch.Set(selector, "selector", cmp.Or(labels.Set(current.Spec.Selector).String(), "none"), labels.Set(want).String(), "spec", "selector")
-	}
+	patch.ReplaceMap(current.Spec.Selector, desired.Spec.Selector, "selector", "spec", "selector")
 	if got, want := describeServicePorts(current.Spec.Ports...), desired.Spec.Ports[0]; got != describeServicePorts(want) {
 		// The list is replaced as a whole: the port number is its merge key, so a merge cannot change it.
 		patch.Set([]any{map[string]string{"$patch": "replace"}, want}, "ports", got, describeServicePorts(want), "spec", "ports")
@@ -148,7 +134,7 @@ func describeService(memcached *v1alpha1.Memcached, f findings, old string) (rea
 	case f.service == nil:
 		return "", ""
 	case !owns(memcached, f.service):
-		return deployment.EventErrResourceExists, controller.DescribeNotOwned(f.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
+		return controller.EventErrResourceExists, controller.DescribeNotOwned(f.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		})
 	case f.serviceWrites.Accepted != "":
@@ -170,16 +156,8 @@ func TrimService(service *corev1.Service) *corev1.Service {
 	if controller.ControllerOf(service, memcachedGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.Service{}
-	controller.SetIdentity(trimmed, service)
-	if value, ok := service.Labels[controller.ManagedByLabel]; ok {
-		metav1.SetMetaDataLabel(&trimmed.ObjectMeta, controller.ManagedByLabel, controller.Intern(value))
-	}
-	trimmed.Spec.Selector = map[string]string{}
-	keys := slices.Sorted(maps.Keys(service.Spec.Selector))
-	for _, key := range keys[:min(len(keys), maxSelected)] {
-		trimmed.Spec.Selector[controller.Intern(key)] = service.Spec.Selector[key]
-	}
+	trimmed := &corev1.Service{Spec: corev1.ServiceSpec{Selector: controller.TrimMap(service.Spec.Selector, maxSelected)}}
+	controller.SetOwned(trimmed, service)
 	for _, port := range service.Spec.Ports[:min(len(service.Spec.Ports), maxServicePorts)] {
 		trimmed.Spec.Ports = append(trimmed.Spec.Ports, corev1.ServicePort{Name: port.Name, Port: port.Port, TargetPort: port.TargetPort, Protocol: port.Protocol})
 	}

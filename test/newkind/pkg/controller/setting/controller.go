@@ -26,16 +26,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 	"example.com/sample-controller/test/newkind/pkg/app"
-	clientset "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
-	settinginformers "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tuning/v1alpha1"
 )
 
 // Controller turns each Setting into a ConfigMap of its name.
@@ -54,62 +49,39 @@ type Controller struct {
 	controller.Options
 }
 
-// Options are what a Controller needs. All are required.
-type Options struct {
-	KubeClient kubernetes.Interface
-	Client     clientset.Interface
-	Settings   settinginformers.TypedSettingInformer
-	ConfigMaps coreinformers.TypedConfigMapInformer
-
-	controller.Options
-}
-
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
 // index to the ConfigMap informer, and returns an error if that fails.
-func New(ctx context.Context, options Options) (*Controller, error) {
-	settings, configMaps := options.Settings.TypedInformer(), options.ConfigMaps.TypedInformer()
-	c := &Controller{Options: options.Options}
+func New(ctx context.Context, in *app.ControllerContext) (*Controller, error) {
+	c := &Controller{Options: in.Options}
+	settings := in.Informers.Tuning().V1alpha1().Settings().TypedInformer()
 	c.settings = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Setting]{
-		Options: options.Options, Kind: settingGVK(), Resource: v1alpha1.Resource("settings"), Informer: settings,
+		Options: c.Options, Kind: settingGVK(), Resource: v1alpha1.Resource("settings"), Informer: settings,
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Setting] {
-			return options.Client.TuningV1alpha1().Settings(namespace)
+			return in.Client.TuningV1alpha1().Settings(namespace)
 		},
 		Present: func(ctx context.Context) (string, error) {
-			list, err := options.Client.TuningV1alpha1().Settings(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+			list, err := in.Client.TuningV1alpha1().Settings(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},
 		Status: func(setting *v1alpha1.Setting) any { return &setting.Status },
 	})
 	var err error
+	configMaps := in.KubeInformers.Core().V1().ConfigMaps().TypedInformer()
 	c.configMaps, err = controller.NewDependents(c.settings, controller.DependentsOptions[*v1alpha1.Setting, *corev1.ConfigMap]{
 		Kind: "ConfigMap", Resource: corev1.Resource("configmaps"), Informer: configMaps,
 		Client: func(namespace string) controller.DependentClient[*corev1.ConfigMap] {
-			return options.KubeClient.CoreV1().ConfigMaps(namespace)
+			return in.KubeClient.CoreV1().ConfigMaps(namespace)
 		},
-		Diff: func(_ *v1alpha1.Setting, desired, current *corev1.ConfigMap) controller.Patch {
-			return diffConfigMap(desired, current)
-		},
-		Trim:    TrimConfigMap,
-		Existed: hadConfigMap,
-		Advice:  "and change the Setting instead",
+		Diff: diffConfigMap, Trim: TrimConfigMap, Existed: hadConfigMap, Advice: "and change the Setting instead",
 	})
 	if err != nil {
 		return nil, err
 	}
-	klog.FromContext(ctx).Info("Adding event handlers")
 	controller.AddEventHandler(c.Worker, settingKind, settings, c.settings.EventHandler())
-	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.enqueueNamed))
-	c.Worker.Handle(options.Namespace, c.syncHandler)
-	options.Metrics.CountByReady("Settings", settings.GetStore())
+	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.settings.Enqueue))
+	c.Worker.Handle(c.Namespace, c.syncHandler)
+	c.Metrics.CountByReady("Settings", settings.GetStore())
 	return c, nil
-}
-
-// enqueueNamed enqueues the Setting that asks for the ConfigMap of that name, also one of another owner: the Setting takes
-// the name over when it is free.
-func (c *Controller) enqueueNamed(name cache.ObjectName) {
-	if _, exists := c.settings.Cached(name); exists {
-		c.Worker.Queue.AddHighPriority(name)
-	}
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on settings/finalizers to set blockOwnerDeletion.
@@ -133,12 +105,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	current := c.configMaps.Get(key.Namespace, key.Name)
 
 	// 2. Decide what the ConfigMap should be, from values alone: setting.go has no client and no clock.
-	desired, invalid := newConfigMap(setting), validateSpec(setting)
+	desired := newConfigMap(setting)
 
 	// 3. Act: make at most one write to the ConfigMap.
 	result := current
 	switch {
-	case invalid != "":
+	case validateSpec(setting) != "":
 		// The controller cannot act upon this spec. The ConfigMap stays as it is, and the status says what is wrong.
 	case current == nil:
 		result, err = c.configMaps.Create(ctx, setting, desired)
@@ -157,9 +129,11 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	// 4. Report: write the status if it differs, and record an event if there is news.
 	now, writes := c.Clock.Now(), c.configMaps.Report(setting, result, desired)
-	status := newStatus(setting, findings{configMap: result, invalid: invalid, refused: err, writes: writes}, metav1.NewTime(now))
+	status := newStatus(setting, findings{result, err, writes}, metav1.NewTime(now))
 	was, ready := controller.GetReady(setting.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, statusErr := c.settings.UpdateStatus(ctx, setting, &status, isProgress(setting, was, ready), ready, readyEvent(was, ready))
+	// A report of progress may wait. That a Setting is no longer Ready, although its spec did not change, may not.
+	isProgress := ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, setting.Generation)
+	delayed, statusErr := c.settings.UpdateStatus(ctx, setting, &status, isProgress, ready, readyEvent(was, ready))
 	return controller.Earliest(now, delayed, writes.Next), errors.Join(err, statusErr)
 }
 
@@ -173,11 +147,8 @@ func NewDescriptor() app.ControllerDescriptor {
 			{Resource: resource, Trim: app.TypedTrim(TrimSetting)},
 			{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Trim: app.TypedTrim(TrimConfigMap)},
 		},
-		New: func(ctx context.Context, c *app.ControllerContext) error {
-			_, err := New(ctx, Options{
-				KubeClient: c.KubeClient, Client: c.Client, Settings: c.Informers.Tuning().V1alpha1().Settings(),
-				ConfigMaps: c.KubeInformers.Core().V1().ConfigMaps(), Options: c.Options,
-			})
+		New: func(ctx context.Context, in *app.ControllerContext) error {
+			_, err := New(ctx, in)
 			return err
 		},
 	}

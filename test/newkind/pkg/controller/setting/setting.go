@@ -39,19 +39,6 @@ const (
 	maxKeys = 16
 )
 
-// Reasons of Normal events.
-const (
-	// eventSynced says that Ready became True.
-	eventSynced = "Synced"
-)
-
-// Reasons of Warning events, beside those of conditions.
-const (
-	// eventErrResourceExists says that an object of the name exists that the owner does not control. The
-	// controller does not change it.
-	eventErrResourceExists = "ErrResourceExists"
-)
-
 func settingGVK() schema.GroupVersionKind {
 	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(settingKind)
 }
@@ -87,20 +74,9 @@ func newConfigMap(setting *v1alpha1.Setting) *corev1.ConfigMap {
 // diffConfigMap compares the fields that this controller enforces, and no others: the data, whether there is a
 // managed-by label, and the owner reference. It returns the patch that repairs them. Both have the same owner.
 // TrimConfigMap must keep each of these fields.
-func diffConfigMap(desired, current *corev1.ConfigMap) controller.Patch {
+func diffConfigMap(_ *v1alpha1.Setting, desired, current *corev1.ConfigMap) controller.Patch {
 	patch := controller.NewPatch(current)
-	if !maps.Equal(current.Data, desired.Data) {
-		data := map[string]any{}
-		if len(current.Data) > 0 {
-			// A merge would keep the keys of other writers. Where there is nothing to replace, a map with this
-			// directive is dropped.
-			data["$patch"] = "replace"
-		}
-		for key, value := range desired.Data {
-			data[key] = value
-		}
-		patch.Set(data, "data", fmt.Sprint(current.Data), fmt.Sprint(desired.Data), "data")
-	}
+	patch.ReplaceMap(current.Data, desired.Data, "data", "data")
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
 	return patch
@@ -117,9 +93,7 @@ func hadConfigMap(setting *v1alpha1.Setting) bool {
 type findings struct {
 	// configMap is the one of the Setting's name, nil if there is none.
 	configMap *corev1.ConfigMap
-	// invalid says what is wrong with the spec, and refused why the API server refused a write. They are "" and
-	// nil otherwise.
-	invalid string
+	// refused is why the API server refused a write, nil if it did not.
 	refused error
 	// writes is what became of the writes to the ConfigMap.
 	writes controller.Report
@@ -139,9 +113,9 @@ func newStatus(setting *v1alpha1.Setting, f findings, now metav1.Time) v1alpha1.
 func readyCondition(setting *v1alpha1.Setting, f findings) metav1.Condition {
 	name := fmt.Sprintf("ConfigMap %q ", setting.Name)
 	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigMapReady, Message: name + "is as the spec asks"}
-	switch {
-	case f.invalid != "":
-		return controller.NotReady(v1alpha1.ReasonInvalidSpec, f.invalid)
+	switch invalid := validateSpec(setting); {
+	case invalid != "":
+		return controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
 		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRefusal(settingKind, f.refused))
 	case f.configMap != nil && !owns(setting, f.configMap):
@@ -162,28 +136,10 @@ func readyCondition(setting *v1alpha1.Setting, f findings) metav1.Condition {
 	return ready
 }
 
-// isProgress reports whether a status update may wait, since it reports only progress. That a Setting is no
-// longer Ready, although its spec did not change, is reported at once.
-func isProgress(setting *v1alpha1.Setting, was, ready metav1.Condition) bool {
-	return ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, setting.Generation)
-}
-
-// readyEvent returns the event about a change of the Ready condition: the Setting became Ready, or its user has
-// to change something, by a reason or a first clause that is new (IsNews). It returns nil for other changes.
+// readyEvent returns the event about a change of the Ready condition, nil for none.
 func readyEvent(was, ready metav1.Condition) *controller.Event {
-	switch {
-	case ready.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventSynced, Message: settingKind + " is ready: " + ready.Message}
-	case !controller.IsNews(was, ready):
-		return nil
-	}
-	switch ready.Reason {
-	case v1alpha1.ReasonConfigMapNotOwned:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventErrResourceExists, Message: ready.Message}
-	case v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
-	}
-	return nil
+	return controller.ReadyEvent(settingKind, was, ready,
+		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec)
 }
 
 // TrimSetting trims a Setting. The CRD bounds spec and status.
@@ -199,15 +155,8 @@ func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
 	if controller.ControllerOf(configMap, settingGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.ConfigMap{Data: map[string]string{}}
-	controller.SetIdentity(trimmed, configMap)
-	if value, ok := configMap.Labels[controller.ManagedByLabel]; ok {
-		metav1.SetMetaDataLabel(&trimmed.ObjectMeta, controller.ManagedByLabel, controller.Intern(value))
-	}
-	keys := slices.Sorted(maps.Keys(configMap.Data))
-	for _, key := range keys[:min(len(keys), maxKeys+1)] {
-		trimmed.Data[key] = controller.Bounded(configMap.Data[key])
-	}
+	trimmed := &corev1.ConfigMap{Data: controller.TrimMap(configMap.Data, maxKeys+1)}
+	controller.SetOwned(trimmed, configMap)
 	controller.MarkLarge(trimmed, configMap)
 	return trimmed
 }

@@ -17,34 +17,194 @@ limitations under the License.
 package setting
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
+	"example.com/sample-controller/test/newkind/pkg/app"
+	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
+	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
 )
 
-func TestNewConfigMap(t *testing.T) {
-	yes := true
-	fixture.Differ(t, "rule Y3: the ConfigMap", &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "x", Namespace: testNamespace, Labels: map[string]string{"app.kubernetes.io/managed-by": controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: settingKind, Name: "x", UID: "uid-x", Controller: &yes, BlockOwnerDeletion: &yes}},
-		},
-		Data: map[string]string{"color": "blue"},
-	}, newConfigMap(newSetting()))
+const (
+	createX   = "create configmaps x owner=uid-x"
+	getX      = "get settings x"
+	patchBlue = `patch configmaps x {"data":{"$patch":"replace","color":"blue"},"metadata":{"resourceVersion":"10"}}`
+	patchRed  = `patch configmaps x {"data":{"$patch":"replace","color":"red"},"metadata":{"resourceVersion":"10"}}`
+	status    = "status x version=10 gen=1 "
+	isReady   = "True/ConfigMapReady"
+	rejected  = status + "False/ConfigMapRejected"
+)
+
+// env is a controller whose caches and API server are filled separately, by hand.
+type env struct {
+	*fixture.Env
+	*Controller
+}
+
+// newEnv returns a controller with those objects in the API server and in its caches. The caller is in a synctest
+// bubble.
+func newEnv(t *testing.T, setting *v1alpha1.Setting, configMaps ...*corev1.ConfigMap) (context.Context, *env) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	own := &clientfake.Clientset{}
+	e := &env{Env: fixture.NewEnv(t, settingKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
+	fixture.Create(t, e.Tracker, settingsResource(), []*v1alpha1.Setting{setting})
+	informers := externalversions.NewSharedInformerFactory(own, 0)
+	var err error
+	e.Controller, err = New(ctx, &app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared})
+	fixture.Must(err)
+	e.settings.ReadPresent(ctx)
+	e.see(configMaps...)
+	return ctx, e
+}
+
+// see makes the caches show the Setting that the API server has, and those ConfigMaps.
+func (e *env) see(configMaps ...*corev1.ConfigMap) {
+	setting, err := e.Tracker.Get(settingsResource(), "ns", "x")
+	fixture.Must(err)
+	fixture.See(e.settings.Informer, TrimSetting, setting.(*v1alpha1.Setting))
+	fixture.See(e.configMaps.Informer, TrimConfigMap, configMaps...)
+}
+
+func settingsResource() schema.GroupVersionResource {
+	return v1alpha1.Resource("settings").WithVersion("v1alpha1")
+}
+
+// newSetting returns a Setting "x" that the controller has not seen.
+func newSetting(options ...func(*v1alpha1.Setting)) *v1alpha1.Setting {
+	return fixture.With(&v1alpha1.Setting{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", UID: "uid-x", Generation: 1, ResourceVersion: fixture.Version},
+		Spec:       v1alpha1.SettingSpec{Data: map[string]string{"color": "blue"}},
+	}, options)
+}
+
+// newOwned returns the ConfigMap of the Setting "x", as it is stored.
+func newOwned(options ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+	configMap := newConfigMap(newSetting())
+	configMap.UID, configMap.ResourceVersion = "uid-configmap", fixture.Version
+	return fixture.With(configMap, options)
+}
+
+// ready gives the Setting the status of one with its ConfigMap.
+func ready(setting *v1alpha1.Setting) {
+	setting.Status = newStatus(setting, findings{configMap: newOwned()}, metav1.Unix(1, 0))
+}
+
+// red gives the Setting a new spec.
+func red(setting *v1alpha1.Setting) {
+	setting.Generation, setting.Spec.Data = 2, map[string]string{"color": "red"}
+}
+
+func drifted(configMap *corev1.ConfigMap) { configMap.Data = map[string]string{"color": "green"} }
+
+func foreign(configMap *corev1.ConfigMap) { configMap.OwnerReferences = nil }
+
+func terminating[T metav1.Object](object T) {
+	object.SetDeletionTimestamp(new(metav1.Now()))
+	object.SetFinalizers([]string{"x"})
+}
+
+// TestSyncHandler is the Setting contract, rule by rule: one call of syncHandler for the Setting "x", and all that the
+// call does. TestExplore has what a sequence of calls leads to.
+func TestSyncHandler(t *testing.T) {
+	none, fresh := []*corev1.ConfigMap{}, newSetting()
+	its := func(options ...func(*corev1.ConfigMap)) []*corev1.ConfigMap {
+		return []*corev1.ConfigMap{newOwned(options...)}
+	}
+	answer := func(verb string, object *corev1.ConfigMap, err error) func(*env) {
+		return func(e *env) { fixture.Answer(&e.Kube.Fake, verb, "configmaps", object, err) }
+	}
+	for name, test := range map[string]struct {
+		// setting and configMaps are what caches and API server have: without them a Setting that is ready and its
+		// ConfigMap. prepare changes what they have, or answer.
+		setting    *v1alpha1.Setting
+		configMaps []*corev1.ConfigMap
+		prepare    func(*env)
+		// then is called before a second call of syncHandler, a second later. Without it there is none.
+		then func(*env)
+
+		requests []string
+		// events are types and reasons, err is a part of the error.
+		events, err string
+		again       time.Duration
+	}{
+		"rule Y1: for a Setting that is gone nothing is done": {
+			configMaps: its(drifted), prepare: func(e *env) { fixture.Must(e.settings.Informer.GetTypedIndexer().Delete(fresh)) }},
+		"rule Y2: for one that is terminating nothing is created":     {setting: newSetting(ready, terminating), configMaps: none},
+		"rule Y2: and nothing is repaired, and no status is written":  {setting: newSetting(terminating), configMaps: its(drifted)},
+		"rule Y3: a missing ConfigMap is created":                     {setting: fresh, configMaps: none, requests: []string{createX, status + isReady}, events: "Normal Created, Normal Synced"},
+		"rule Y3: one that was there is created after a live read":    {configMaps: none, requests: []string{createX, getX}, events: "Normal Created", again: time.Second},
+		"rule Y4: drift is repaired with one patch":                   {configMaps: its(drifted), requests: []string{patchBlue}, events: "Normal Updated", again: time.Second},
+		"rule Y4: a new spec is written with one patch, and reported": {setting: newSetting(ready, red), requests: []string{patchRed, "status x version=10 gen=2 " + isReady}, events: "Normal Updated"},
+		"rule Y5: a ConfigMap without a controller is reported, and never touched": {
+			setting: fresh, configMaps: its(drifted, foreign), requests: []string{status + "False/ConfigMapNotOwned"}, events: "Warning ErrResourceExists"},
+		"rule Y6: a ConfigMap that is being deleted is left alone": {configMaps: its(drifted, terminating), requests: []string{status + "False/ConfigMapProgressing"}},
+		"rule Y7: a refusal is reported, and tried again with backoff": {
+			setting: fresh, configMaps: none, prepare: answer("create", nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "x", errors.New("exceeded quota"))),
+			requests: []string{createX, rejected}, events: "Warning ConfigMapRejected", err: "exceeded quota"},
+		"rule Y7: a ConfigMap whose owner reference admission removes stays refused": {
+			setting: fresh, configMaps: none, prepare: answer("create", newOwned(foreign), nil), then: func(e *env) { e.see(newOwned(foreign)) },
+			requests: []string{createX, rejected, "status x version=100 gen=1 False/ConfigMapRejected"}, events: "Warning ConfigMapRejected, Warning ConfigMapRejected", err: "overrides it"},
+		"rule Y8: other failures are tried again, and the status stays": {
+			setting: fresh, configMaps: none, prepare: answer("create", nil, errors.New("oops")), requests: []string{createX}, err: "oops"},
+		"rule Y9: the next sync waits until the cache shows a write": {
+			setting: newSetting(ready, red), then: func(*env) {}, requests: []string{patchRed, "status x version=10 gen=2 " + isReady}, events: "Normal Updated", err: "the caches are behind"},
+		"rule Y10: at rest nothing is written": {},
+		"rule Y11: an invalid spec is told, is not tried again, and leaves the ConfigMap alone": {
+			setting: newSetting(func(s *v1alpha1.Setting) { s.Spec.Data = map[string]string{"two words": ""} }), configMaps: its(drifted),
+			requests: []string{status + "False/InvalidSpec"}, events: "Warning InvalidSpec"},
+		"rule Y13: what admission made of a write is told, and not written again": {
+			setting: newSetting(red), prepare: answer("patch", newOwned(), nil), then: func(e *env) { e.see(newOwned()) },
+			requests: []string{patchRed, "status x version=10 gen=2 " + isReady}, events: "Normal Synced"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.setting = cmp.Or(test.setting, newSetting(ready))
+				if test.configMaps == nil {
+					test.configMaps = its()
+				}
+				ctx, e := newEnv(t, test.setting, test.configMaps...)
+				if test.prepare != nil {
+					test.prepare(e)
+				}
+				again, err := e.syncHandler(ctx, cache.NewObjectName("ns", "x"))
+				if test.then != nil {
+					time.Sleep(time.Second)
+					test.then(e)
+					again, err = e.syncHandler(ctx, cache.NewObjectName("ns", "x"))
+				}
+				e.Expect(t, test.requests, test.events, test.err, err)
+				fixture.Differ(t, "to be called again after", test.again, again)
+			})
+		})
+	}
 }
 
 // TestRepairs: whatever another writer changes of what is enforced, one patch takes it back, and nothing else. The
 // cache keeps what is compared.
 func TestRepairs(t *testing.T) {
-	fields := fixture.CheckRepairs(t, newOwned(), func(c *corev1.ConfigMap) controller.Patch { return diffConfigMap(newConfigMap(newSetting()), c) }, TrimConfigMap)
+	diff := func(c *corev1.ConfigMap) controller.Patch { return diffConfigMap(nil, newConfigMap(newSetting()), c) }
+	fields := fixture.CheckRepairs(t, newOwned(), diff, TrimConfigMap)
 	fixture.Differ(t, "rule Y4: fields that are repaired", []string{"data", "label app.kubernetes.io/managed-by", "owner reference"}, fields)
 
 	many := newOwned(func(c *corev1.ConfigMap) {
@@ -52,9 +212,8 @@ func TestRepairs(t *testing.T) {
 			c.Data[fmt.Sprint("a", i)] = strings.Repeat("x", 10_000)
 		}
 	})
-	if patch := diffConfigMap(newConfigMap(newSetting()), TrimConfigMap(many)); string(patch.JSON()) != `{"data":{"$patch":"replace","color":"blue"},"metadata":{"resourceVersion":"10"}}` {
-		t.Errorf("rule Y4: more keys than the cache keeps are repaired with %s", patch.JSON())
-	}
+	want := `{"data":{"$patch":"replace","color":"blue"},"metadata":{"resourceVersion":"10"}}`
+	fixture.Differ(t, "rule Y4: the patch of more keys than the cache keeps", want, string(diff(TrimConfigMap(many)).JSON()))
 	if size := TrimConfigMap(many).Size(); size > 32<<10 {
 		t.Errorf("rule Y16: the cache keeps %d bytes of a large ConfigMap", size)
 	}
@@ -74,35 +233,35 @@ func TestValidateSpec(t *testing.T) {
 
 // TestReadyCondition: the first finding that applies decides.
 func TestReadyCondition(t *testing.T) {
-	all := findings{configMap: newOwned(foreign), invalid: "wrong", refused: errors.New("no"), writes: controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"}}
+	setting := newSetting(func(s *v1alpha1.Setting) { s.Spec.Data = map[string]string{"two words": ""} })
+	all := findings{newOwned(foreign), errors.New("no"), controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"}}
 	for _, step := range []struct {
 		rule, want string
 		next       func()
 	}{
-		{"rule Y11", "InvalidSpec: wrong", func() { all.invalid = "" }},
-		{"rule Y7", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Setting changes", func() { all.refused = nil }},
-		{"rule Y5", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Setting under another name`, func() { all.configMap = newOwned(terminating) }},
-		{"rule Y12", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},
-		{"rule Y6", `ConfigMapProgressing: ConfigMap "x" is being deleted and will be created anew`, func() { all.configMap = newOwned() }},
-		{"rule Y4", `ConfigMapProgressing: ConfigMap "x" was changed by another writer and is about to be repaired: drift`, func() { all.writes.Drift = "" }},
-		{"rule Y13", `ConfigMapReady: ConfigMap "x" is as the spec asks; accepted from admission webhooks or policies: accepted`, func() { all.configMap = nil }},
-		{"rule Y3", `ConfigMapProgressing: ConfigMap "x" does not exist yet`, func() {}},
+		{"rule Y11: ", "InvalidSpec: " + validateSpec(setting), func() { setting.Spec.Data = nil }},
+		{"rule Y7: ", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Setting changes", func() { all.refused = nil }},
+		{"rule Y5: ", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Setting under another name`, func() { all.configMap = newOwned(terminating) }},
+		{"rule Y12: ", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},
+		{"rule Y6: ", `ConfigMapProgressing: ConfigMap "x" is being deleted and will be created anew`, func() { all.configMap = newOwned() }},
+		{"rule Y4: ", `ConfigMapProgressing: ConfigMap "x" was changed by another writer and is about to be repaired: drift`, func() { all.writes.Drift = "" }},
+		{"rule Y13: ", `ConfigMapReady: ConfigMap "x" is as the spec asks; accepted from admission webhooks or policies: accepted`, func() { all.configMap = nil }},
+		{"rule Y3: ", `ConfigMapProgressing: ConfigMap "x" does not exist yet`, func() {}},
 	} {
-		is := readyCondition(newSetting(), all)
-		fixture.Differ(t, step.rule, step.want, is.Reason+": "+is.Message)
-		fixture.Differ(t, step.rule+": whether it is True", is.Reason == v1alpha1.ReasonConfigMapReady, is.Status == metav1.ConditionTrue)
+		is := readyCondition(setting, all)
+		fixture.Differ(t, step.rule+"Ready", step.want, is.Reason+": "+is.Message)
+		fixture.Differ(t, step.rule+"whether it is True", is.Reason == v1alpha1.ReasonConfigMapReady, is.Status == metav1.ConditionTrue)
 		step.next()
 	}
 }
 
 func TestNewStatus(t *testing.T) {
-	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
-	setting := newSetting(ready, func(s *v1alpha1.Setting) { s.Status.Conditions = append(s.Status.Conditions, theirs) })
+	now, theirs := metav1.Now().Rfc3339Copy(), metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
+	setting := newSetting(ready, func(o *v1alpha1.Setting) { o.Status.Conditions = append(o.Status.Conditions, theirs) })
 	before := setting.DeepCopy()
-	same, lost := newStatus(setting, findings{configMap: newOwned()}, testNow), newStatus(setting, findings{}, testNow)
-	fixture.Differ(t, "rule Y15: the status of the same findings", setting.Status, same)
-	fixture.Differ(t, "rule Y15: a condition of another type", theirs, lost.Conditions[1])
-	fixture.Differ(t, "rule Y15: since when it is not ready", testNow, lost.Conditions[0].LastTransitionTime)
+	fixture.Differ(t, "rule Y15: the conditions, one of which changes and one is of another type", []metav1.Condition{
+		{Type: "Ready", Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: now, Reason: "ConfigMapProgressing", Message: `ConfigMap "x" does not exist yet`}, theirs,
+	}, newStatus(setting, findings{}, now).Conditions)
 	fixture.Differ(t, "the object in the cache", before, setting)
 }
 
@@ -111,4 +270,23 @@ func TestTrimSetting(t *testing.T) {
 		s.Annotations, s.Labels = map[string]string{"a": "b"}, map[string]string{"a": "b"}
 	})
 	fixture.Differ(t, "rule Y16: what the cache keeps", newSetting(ready), TrimSetting(setting))
+}
+
+// TestExplore explores what testdata/suites.yaml says of Settings: every order in which watches, handlers, syncs and the
+// garbage collector can go on after an operation of a user.
+//
+// rule Y14: what no event enqueued would stay as it is, which is seen there.
+func TestExplore(t *testing.T) {
+	owned := explore.ReadOwned(t, "../../..", "setting", scheme.Scheme)
+	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
+		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
+		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
+		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
+		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		explore.Inform(env, NewDescriptor().Informers, informers)
+		c, err := New(ctx, &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(settingKind)})
+		fixture.Must(err)
+		return explore.Controller{Memory: []any{c}}
+	}
+	explore.Check(t, owned.Kind, owned.Starts(owned.All()...)...)
 }

@@ -27,16 +27,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 	"example.com/sample-controller/test/newkind/pkg/app"
-	clientset "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
-	tenantinformers "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tenancy/v1alpha1"
 )
 
 // Controller turns each Tenant into an item in an external service and a ConfigMap.
@@ -53,73 +48,45 @@ type Controller struct {
 	tenants    *controller.Owners[*v1alpha1.Tenant]
 	configMaps *controller.Dependents[*v1alpha1.Tenant, *corev1.ConfigMap]
 
-	client        clientset.Interface
-	service       Service
-	tenantIndexer cache.TypedIndexer[*v1alpha1.Tenant]
-
-	controller.Options
-}
-
-// Options are what a Controller needs. All but Service are required.
-type Options struct {
-	KubeClient kubernetes.Interface
-	Client     clientset.Interface
-	// Service is the external service, nil if none is configured.
-	Service    Service
-	Tenants    tenantinformers.TypedTenantInformer
-	ConfigMaps coreinformers.TypedConfigMapInformer
+	// service is the external service, nil if none is configured.
+	service Service
 
 	controller.Options
 }
 
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
-// index to the ConfigMap informer, and returns an error if that fails.
-func New(ctx context.Context, options Options) (*Controller, error) {
-	tenants, configMaps := options.Tenants.TypedInformer(), options.ConfigMaps.TypedInformer()
-	c := &Controller{
-		client: options.Client, service: options.Service, tenantIndexer: tenants.GetTypedIndexer(), Options: options.Options,
-	}
+// index to the ConfigMap informer, and returns an error if that fails. service may be nil.
+func New(ctx context.Context, in *app.ControllerContext, service Service) (*Controller, error) {
+	c := &Controller{service: service, Options: in.Options}
+	tenants := in.Informers.Tenancy().V1alpha1().Tenants().TypedInformer()
 	c.tenants = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Tenant]{
-		Options: options.Options, Kind: tenantGVK(), Resource: v1alpha1.Resource("tenants"), Informer: tenants,
+		Options: c.Options, Kind: tenantGVK(), Resource: v1alpha1.Resource("tenants"), Informer: tenants,
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Tenant] {
-			return options.Client.TenancyV1alpha1().Tenants(namespace)
+			return in.Client.TenancyV1alpha1().Tenants(namespace)
 		},
 		Present: func(ctx context.Context) (string, error) {
-			list, err := options.Client.TenancyV1alpha1().Tenants(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+			list, err := in.Client.TenancyV1alpha1().Tenants(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},
 		Status: func(tenant *v1alpha1.Tenant) any { return &tenant.Status },
 	})
 	var err error
+	configMaps := in.KubeInformers.Core().V1().ConfigMaps().TypedInformer()
 	c.configMaps, err = controller.NewDependents(c.tenants, controller.DependentsOptions[*v1alpha1.Tenant, *corev1.ConfigMap]{
 		Kind: "ConfigMap", Resource: corev1.Resource("configmaps"), Informer: configMaps,
 		Client: func(namespace string) controller.DependentClient[*corev1.ConfigMap] {
-			return options.KubeClient.CoreV1().ConfigMaps(namespace)
+			return in.KubeClient.CoreV1().ConfigMaps(namespace)
 		},
-		Diff: func(_ *v1alpha1.Tenant, desired, current *corev1.ConfigMap) controller.Patch {
-			return diffConfigMap(desired, current)
-		},
-		Trim:    TrimConfigMap,
-		Existed: hadConfigMap,
-		Advice:  "and change the Tenant instead",
+		Diff: diffConfigMap, Trim: TrimConfigMap, Existed: hadConfigMap, Advice: "and change the Tenant instead",
 	})
 	if err != nil {
 		return nil, err
 	}
-	klog.FromContext(ctx).Info("Adding event handlers")
 	controller.AddEventHandler(c.Worker, tenantKind, tenants, c.tenants.EventHandler())
-	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.enqueueNamed))
-	c.Worker.Handle(options.Namespace, c.syncHandler)
-	options.Metrics.CountByReady("Tenants", tenants.GetStore())
+	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.tenants.Enqueue))
+	c.Worker.Handle(c.Namespace, c.syncHandler)
+	c.Metrics.CountByReady("Tenants", tenants.GetStore())
 	return c, nil
-}
-
-// enqueueNamed enqueues the Tenant that asks for the ConfigMap of that name, also one of another owner: the Tenant takes
-// the name over when it is free.
-func (c *Controller) enqueueNamed(name cache.ObjectName) {
-	if _, exists := c.tenants.Cached(name); exists {
-		c.Worker.Queue.AddHighPriority(name)
-	}
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on tenants/finalizers to set blockOwnerDeletion.
@@ -147,14 +114,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// The garbage collector deletes the ConfigMap of a Tenant that is gone.
 		return 0, err
 	}
-	f := findings{configMap: c.configMaps.Get(key.Namespace, key.Name), invalid: validateSpec(tenant)}
+	f := findings{configMap: c.configMaps.Get(key.Namespace, key.Name)}
 
 	// 2. Decide what the item and the ConfigMap should be, from values alone: tenant.go has no client and no clock.
-	item, desired := newItem(tenant), newConfigMap(tenant)
+	item, desired, isValid := newItem(tenant), newConfigMap(tenant), validateSpec(tenant) == ""
 
 	// 3. Act: the finalizer comes before the item, and the item before the ConfigMap that tells of it.
 	switch {
-	case f.invalid != "":
+	case !isValid:
 		// The controller cannot act upon this spec. All stays as it is, and the status says what is wrong.
 	case c.service == nil:
 		f.item = errNoService
@@ -170,7 +137,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		}
 	}
 	switch {
-	case f.invalid != "" || f.item != nil || err != nil:
+	case !isValid || f.item != nil || err != nil:
 		// The ConfigMap tells of no item that is not there.
 	case f.configMap == nil:
 		f.configMap, err = c.configMaps.Create(ctx, tenant, desired)
@@ -199,7 +166,9 @@ func (c *Controller) updateTenantStatus(ctx context.Context, tenant *v1alpha1.Te
 	now := c.Clock.Now()
 	status := newStatus(tenant, f, metav1.NewTime(now))
 	was, ready := controller.GetReady(tenant.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, err := c.tenants.UpdateStatus(ctx, tenant, &status, isProgress(tenant, was, ready), ready, readyEvent(was, ready))
+	// A report of progress may wait. That a Tenant is no longer Ready, although its spec did not change, may not.
+	isProgress := ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, tenant.Generation)
+	delayed, err := c.tenants.UpdateStatus(ctx, tenant, &status, isProgress, ready, readyEvent(was, ready))
 	return controller.Earliest(now, delayed, f.writes.Next, now.Add(itemCheckPeriod)), err
 }
 
@@ -219,11 +188,8 @@ func NewDescriptor() app.ControllerDescriptor {
 				return validateEndpoint(value)
 			})
 		},
-		New: func(ctx context.Context, c *app.ControllerContext) error {
-			_, err := New(ctx, Options{
-				KubeClient: c.KubeClient, Client: c.Client, Service: newHTTPService(endpoint, c.WrapTransport), Tenants: c.Informers.Tenancy().V1alpha1().Tenants(),
-				ConfigMaps: c.KubeInformers.Core().V1().ConfigMaps(), Options: c.Options,
-			})
+		New: func(ctx context.Context, in *app.ControllerContext) error {
+			_, err := New(ctx, in, newHTTPService(endpoint, in.WrapTransport))
 			return err
 		},
 	}

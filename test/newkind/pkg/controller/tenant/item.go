@@ -118,11 +118,11 @@ func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.Tenant, 
 	if err != nil {
 		return fmt.Errorf("encoding finalizers: %w", err)
 	}
-	patched, err := c.client.TenancyV1alpha1().Tenants(live.Namespace).Patch(ctx, live.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
+	patched, err := c.tenants.Client(live.Namespace).Patch(ctx, live.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return fmt.Errorf("updating the finalizers of Tenant: %w", err)
 	}
 	c.Metrics.Wrote(tenantKind, "tenants", "patch")
-	c.tenants.Wrote(tenant, c.tenantIndexer, patched.ResourceVersion)
+	c.tenants.Wrote(tenant, c.tenants.Informer.GetIndexer(), patched.ResourceVersion)
 	return nil
 }

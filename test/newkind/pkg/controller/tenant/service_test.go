@@ -17,87 +17,150 @@ limitations under the License.
 package tenant
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/kinds"
+	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 )
 
-// TestHTTPService sends each request to a server that answers with the status.
-func TestHTTPService(t *testing.T) {
-	get := func(ctx context.Context, s Service) error {
-		item, err := s.Get(ctx, "uid-x")
-		if err == nil && item.Owner != "ns/x" {
-			err = fmt.Errorf("got %v", item)
-		}
-		return err
-	}
-	put := func(ctx context.Context, s Service) error {
-		return s.Put(ctx, "uid-x", Item{Owner: "ns/x", DisplayName: "X"})
-	}
-	remove := func(ctx context.Context, s Service) error { return s.Delete(ctx, "uid-x") }
-	const putX = `PUT /items/uid-x {"owner":"ns/x","displayName":"X"}`
-	for name, test := range map[string]struct {
-		call   func(context.Context, Service) error
-		status int
-		answer string
+const (
+	addFinalizer    = `patch tenants x {"metadata":{"finalizers":["tenancy.example.org/tenant"],"resourceVersion":"10"}}`
+	removeFinalizer = `patch tenants x {"metadata":{"finalizers":[],"resourceVersion":"10"}}`
+	putBlue         = `PUT /items/uid-x {"owner":"ns/x","displayName":"blue"}`
+	deleteItem      = "DELETE /items/uid-x"
+	itemFailed      = status + "False/ItemFailed" + withItem
+	deletionFailed  = status + "False/ItemDeletionFailed" + withItem
+	// stuck is an answer that never comes.
+	stuck = "stuck"
+)
 
-		request, err string
-	}{
-		"rule Z18: an item is written with PUT":              {put, 201, "", putX, ""},
-		"rule Z18: an item is read with GET":                 {get, 200, `{"owner":"ns/x"}`, "GET /items/uid-x ", ""},
-		"rule Z18: a missing item":                           {get, 404, "", "GET /items/uid-x ", "not found"},
-		"rule Z19: an answer that is not JSON":               {get, 200, "<html>", "GET /items/uid-x ", "invalid character"},
-		"rule Z19: an answer that does not end":              {get, 200, `{"owner":"` + strings.Repeat("x", 2*maxAnswer) + `"}`, "GET /items/uid-x ", "unexpected EOF"},
-		"rule Z19: an address that does not exist":           {put, 404, "", putX, "the external service answered 404 Not Found"},
-		"rule Z19: a refusal":                                {get, 503, "", "GET /items/uid-x ", "the external service answered 503 Service Unavailable"},
-		"rule Z21: an item is deleted":                       {remove, 204, "", "DELETE /items/uid-x ", ""},
-		"rule Z21: an item that is gone already is deleted":  {remove, 404, "", "DELETE /items/uid-x ", ""},
-		"rule Z21: a deletion that is refused":               {remove, 500, "", "DELETE /items/uid-x ", "answered 500"},
-		"rule Z21: a redirect of a deletion is not followed": {remove, 302, "", "DELETE /items/uid-x ", "answered 302"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var request string
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					t.Error(err)
-				}
-				request = r.Method + " " + r.URL.Path + " " + string(body)
-				w.Header().Set("Location", "/login")
-				w.WriteHeader(test.status)
-				fmt.Fprint(w, test.answer)
-			}))
-			defer server.Close()
-			err := test.call(t.Context(), newHTTPService(server.URL+"/items/", func(next http.RoundTripper) http.RoundTripper { return next }))
-			fixture.Differ(t, "request", test.request, request)
-			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-				t.Errorf("error %v, want %q in it", err, test.err)
-			}
+// fakeService is the external service.
+type fakeService struct {
+	kinds.Service
+	env *fixture.Env
+	// answers are those to the next requests in place of what the service does: status and body, "" for none.
+	answers []string
+}
+
+func (s *fakeService) wrap(http.RoundTripper) http.RoundTripper { return s }
+
+// RoundTrip implements http.RoundTripper.
+func (s *fakeService) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	fixture.Must(err)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if r.Method != http.MethodGet {
+		s.env.Sent = append(s.env.Sent, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+string(body)))
+	}
+	next, response := "", httptest.NewRecorder()
+	if len(s.answers) > 0 {
+		next, s.answers = s.answers[0], s.answers[1:]
+	}
+	switch code, text, _ := strings.Cut(next, " "); code {
+	case "":
+		s.ServeHTTP(response, r)
+	case stuck:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	default:
+		status, err := strconv.Atoi(code)
+		fixture.Must(err)
+		response.Header().Set("Location", "/login")
+		response.WriteHeader(status)
+		fmt.Fprint(response, text)
+	}
+	return response.Result(), nil
+}
+
+// set gives the service that item.
+func (s *fakeService) set(item Item) {
+	text, err := json.Marshal(item)
+	fixture.Must(err)
+	s.Items["uid-x"] = text
+}
+
+// TestSyncItem is the part of the Tenant contract that is about the finalizer and the item.
+func TestSyncItem(t *testing.T) {
+	missing := func(e *env) { clear(e.external.Items) }
+	answers := func(answers ...string) func(*env) { return func(e *env) { e.external.answers = answers } }
+	refused := func(e *env) {
+		e.Own.PrependReactor("patch", "tenants", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return action.GetSubresource() == "", nil, apierrors.NewForbidden(v1alpha1.Resource("tenants"), "x", errors.New("a policy"))
 		})
+	}
+	unconfigured := func(e *env) { e.service = nil }
+	const failed, notDeleted = "Warning ItemFailed", "Warning ItemDeletionFailed"
+	gone := newTenant(ready, deleted)
+	for name, test := range map[string]syncTest{
+		"rule Z17: the finalizer is added before anything else is written": {
+			tenant: newTenant(withoutFinalizer), configMaps: none(), prepare: missing, requests: []string{getX, addFinalizer}},
+		"rule Z17: finalizers of others stay": {
+			tenant:   newTenant(func(s *v1alpha1.Tenant) { s.Finalizers = []string{"theirs"} }),
+			requests: []string{getX, `patch tenants x {"metadata":{"finalizers":["theirs","tenancy.example.org/tenant"],"resourceVersion":"10"}}`}},
+		"rule Z17: a finalizer that is refused is reported, and nothing else is written": {
+			tenant: newTenant(withoutFinalizer), configMaps: none(), prepare: refused, requests: []string{getX, addFinalizer, rejected}, events: "Warning ConfigMapRejected", err: "a policy"},
+		"rule Z18: the item is read every 10 minutes":                         {again: itemCheckPeriod},
+		"rule Z18: a missing item is written after a live read of the Tenant": {prepare: missing, requests: []string{putBlue, getX}},
+		"rule Z18: an item that is different is replaced": {
+			prepare: func(e *env) { e.external.set(Item{Owner: "other"}) }, requests: []string{putBlue, getX}},
+		"rule Z18: that of a Tenant that is gone from the API server is not written": {
+			prepare:  func(e *env) { missing(e); fixture.Must(e.Tracker.Delete(tenantsResource(), "ns", "x")) },
+			requests: []string{getX}, err: "the cache is out of date"},
+		"rule Z19: while the item cannot be read it is reported, and no ConfigMap is created": {
+			configMaps: none(), prepare: answers("503"), requests: []string{itemFailed}, events: failed, err: "answered 503"},
+		"rule Z19: while the item cannot be written it is reported": {
+			prepare: func(e *env) { missing(e); answers("", "404")(e) }, requests: []string{putBlue, getX, itemFailed}, events: failed, err: "the external service answered 404 Not Found"},
+		"rule Z19: a request that is not answered ends": {prepare: answers(stuck), requests: []string{itemFailed}, events: failed, err: "deadline exceeded"},
+		"rule Z19: an answer that is not JSON":          {prepare: answers("200 <html>"), requests: []string{itemFailed}, events: failed, err: "invalid character"},
+		"rule Z19: an answer that does not end": {
+			prepare: answers(`200 {"owner":"` + strings.Repeat("x", 2*maxAnswer) + `"}`), requests: []string{itemFailed}, events: failed, err: "unexpected EOF"},
+		"rule Z20: without a service nothing is written but the status": {
+			tenant: newTenant(withoutFinalizer), configMaps: none(), prepare: unconfigured, requests: []string{status + "False/ItemFailed"}, events: failed},
+		"rule Z21: of a terminating Tenant the item is deleted, and then the finalizer removed": {tenant: gone, requests: []string{deleteItem, getX, removeFinalizer}},
+		"rule Z21: an item that is gone already is deleted":                                     {tenant: gone, prepare: missing, requests: []string{deleteItem, getX, removeFinalizer}},
+		"rule Z21: a deletion that fails keeps the Tenant, and is reported": {
+			tenant: gone, prepare: answers("503"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 503"},
+		"rule Z21: so does one that is redirected": {
+			tenant: gone, prepare: answers("302"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 302"},
+		"rule Z21: and one that the service has not carried out": {
+			tenant: gone, prepare: answers("202"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "still has it"},
+		"rule Z21: and one that cannot be verified": {
+			tenant: gone, prepare: answers("", "503"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 503"},
+		"rule Z21: and one without a service": {tenant: gone, prepare: unconfigured, requests: []string{deletionFailed}, events: notDeleted},
+		"rule Z21: a finalizer that may not be removed is reported": {
+			tenant: gone, prepare: refused, requests: []string{deleteItem, getX, removeFinalizer, deletionFailed}, events: notDeleted, err: "a policy"},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
 	}
 }
 
 // TestFencedService: the service is not written to by a process that does not hold the lease.
 func TestFencedService(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("rule Z23: the service got a %s", r.Method) }))
-	defer server.Close()
-	fence := client.NewFence(clock.RealClock{}, clock.RealClock{}, time.Second, 2*time.Second)
-	service := newHTTPService(server.URL, fence.Wrap)
+	fence, external := client.NewFence(clock.RealClock{}, clock.RealClock{}, time.Second, 2*time.Second), &fakeService{env: &fixture.Env{}}
+	service := newHTTPService("http://service/items", func(http.RoundTripper) http.RoundTripper { return fence.Wrap(external) })
 	for verb, err := range map[string]error{"PUT": service.Put(t.Context(), "uid-x", Item{}), "DELETE": service.Delete(t.Context(), "uid-x")} {
-		if !errors.Is(err, client.ErrFenced) {
-			t.Errorf("rule Z23: %s ends with %v", verb, err)
+		if !errors.Is(err, client.ErrFenced) || len(external.env.Sent) > 0 {
+			t.Errorf("rule Z23: %s ends with %v, and the service got %q", verb, err, external.env.Sent)
 		}
 	}
 }
@@ -109,7 +172,7 @@ func TestEndpointFlag(t *testing.T) {
 		flags, descriptor := flag.NewFlagSet("", flag.ContinueOnError), NewDescriptor()
 		flags.SetOutput(io.Discard)
 		descriptor.AddFlags(flags)
-		if err := flags.Parse([]string{"--" + endpointFlag + "=" + endpoint}); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := flags.Parse([]string{"--" + endpointFlag + "=" + endpoint}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("rule Z20: %q: error %v, want %q", endpoint, err, want)
 		}
 	}
@@ -119,11 +182,12 @@ func TestEndpointFlag(t *testing.T) {
 }
 
 func TestDescribeFailure(t *testing.T) {
+	const again = "; it is tried again at least every 30 seconds"
 	for text, err := range map[string]error{
-		"deleting failed: the external service cannot be reached; it is tried again at least every 30 seconds":                                                 errors.New("dial tcp 10.0.0.1:43210: refused"),
-		"deleting failed: the external service did not answer within 10s; it is tried again at least every 30 seconds":                                         context.DeadlineExceeded,
-		"deleting failed: the external service answered 500 Internal Server Error; it is tried again at least every 30 seconds":                                &statusError{code: 500},
-		"deleting failed: the external service still has it; it is tried again at least every 30 seconds":                                                      fmt.Errorf("deleting: %w", errNotDeleted),
+		"deleting failed: the external service cannot be reached" + again:                                                                                      errors.New("dial tcp 10.0.0.1:43210: refused"),
+		"deleting failed: the external service did not answer within 10s" + again:                                                                              context.DeadlineExceeded,
+		"deleting failed: the external service answered 500 Internal Server Error" + again:                                                                     &statusError{code: 500},
+		"deleting failed: the external service still has it" + again:                                                                                           fmt.Errorf("deleting: %w", errNotDeleted),
 		`the API server refused: configmaps "x" is forbidden: exceeded quota; it is tried again at least every 5 minutes, and at once when the Tenant changes`: forbidden(),
 	} {
 		fixture.Differ(t, "rule Z19: the message", text, describeFailure("deleting", err))

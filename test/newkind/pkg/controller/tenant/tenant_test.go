@@ -17,34 +17,221 @@ limitations under the License.
 package tenant
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
+	"example.com/sample-controller/test/newkind/pkg/app"
+	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
+	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
 )
 
-func TestNewConfigMap(t *testing.T) {
-	yes := true
-	fixture.Differ(t, "rule Z3: the ConfigMap", &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "x", Namespace: testNamespace, Labels: map[string]string{"app.kubernetes.io/managed-by": controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: tenantKind, Name: "x", UID: "uid-x", Controller: &yes, BlockOwnerDeletion: &yes}},
-		},
-		Data: map[string]string{"displayName": "blue", "id": "uid-x"},
-	}, newConfigMap(newTenant()))
+const (
+	createX   = "create configmaps x owner=uid-x"
+	getX      = "get tenants x"
+	patchBlue = `patch configmaps x {"data":{"$patch":"replace","displayName":"blue","id":"uid-x"},"metadata":{"resourceVersion":"10"}}`
+	patchRed  = `patch configmaps x {"data":{"$patch":"replace","displayName":"red","id":"uid-x"},"metadata":{"resourceVersion":"10"}}`
+	status    = "status x version=10 gen=1 "
+	withItem  = " itemID=uid-x"
+	isReady   = "True/ConfigMapReady" + withItem
+	redStatus = "status x version=10 gen=2 " + isReady
+	rejected  = status + "False/ConfigMapRejected"
+)
+
+// env is a controller whose caches, API server and external service are filled separately, by hand.
+type env struct {
+	*fixture.Env
+	*Controller
+
+	external *fakeService
+}
+
+// newEnv returns a controller with those objects in the API server and in its caches. The caller is in a synctest
+// bubble.
+func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigMap) (context.Context, *env) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	own := &clientfake.Clientset{}
+	e := &env{Env: fixture.NewEnv(t, tenantKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
+	fixture.Create(t, e.Tracker, tenantsResource(), []*v1alpha1.Tenant{tenant})
+	e.external = &fakeService{env: e.Env}
+	e.external.Items = map[string][]byte{}
+	informers := externalversions.NewSharedInformerFactory(own, 0)
+	var err error
+	e.Controller, err = New(ctx,
+		&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared},
+		newHTTPService("http://service/items", e.external.wrap))
+	fixture.Must(err)
+	e.tenants.ReadPresent(ctx)
+	e.see(configMaps...)
+	return ctx, e
+}
+
+// see makes the caches show the Tenant that the API server has, and those ConfigMaps.
+func (e *env) see(configMaps ...*corev1.ConfigMap) {
+	tenant, err := e.Tracker.Get(tenantsResource(), "ns", "x")
+	fixture.Must(err)
+	fixture.See(e.tenants.Informer, TrimTenant, tenant.(*v1alpha1.Tenant))
+	fixture.See(e.configMaps.Informer, TrimConfigMap, configMaps...)
+}
+
+func tenantsResource() schema.GroupVersionResource {
+	return v1alpha1.Resource("tenants").WithVersion("v1alpha1")
+}
+
+// newTenant returns a Tenant "x" with the finalizer.
+func newTenant(options ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
+	return fixture.With(&v1alpha1.Tenant{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", UID: "uid-x", Generation: 1, ResourceVersion: fixture.Version, Finalizers: []string{finalizer}},
+		Spec:       v1alpha1.TenantSpec{DisplayName: "blue"},
+	}, options)
+}
+
+// newOwned returns the ConfigMap of the Tenant "x", as it is stored.
+func newOwned(options ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+	configMap := newConfigMap(newTenant())
+	configMap.UID, configMap.ResourceVersion = "uid-configmap", fixture.Version
+	return fixture.With(configMap, options)
+}
+
+// ready gives the Tenant the status of one with its item and its ConfigMap.
+func ready(tenant *v1alpha1.Tenant) {
+	tenant.Status = newStatus(tenant, findings{configMap: newOwned(), itemID: "uid-x"}, metav1.Unix(1, 0))
+}
+
+// red gives the Tenant a new spec.
+func red(tenant *v1alpha1.Tenant) {
+	tenant.Generation, tenant.Spec.DisplayName = 2, "red"
+}
+
+func drifted(configMap *corev1.ConfigMap) { configMap.Data["displayName"] = "green" }
+
+func foreign(configMap *corev1.ConfigMap) { configMap.OwnerReferences = nil }
+
+func terminating[T metav1.Object](object T) {
+	object.SetDeletionTimestamp(new(metav1.Now()))
+	object.SetFinalizers([]string{"x"})
+}
+
+// withoutFinalizer makes the Tenant one that the controller has not seen.
+func withoutFinalizer(tenant *v1alpha1.Tenant) { tenant.Finalizers = nil }
+
+// deleted makes the Tenant a terminating one with the finalizer.
+func deleted(tenant *v1alpha1.Tenant) { tenant.DeletionTimestamp = new(metav1.Now()) }
+
+// syncTest is one call of syncHandler for the Tenant "x", and all that the call does.
+type syncTest struct {
+	// tenant and configMaps are what caches and API server have: without them a Tenant that is ready and its ConfigMap.
+	// The external service has the item. prepare changes what they have, or answer.
+	tenant     *v1alpha1.Tenant
+	configMaps []*corev1.ConfigMap
+	prepare    func(*env)
+	// then is called before a second call of syncHandler, a second later. Without it there is none.
+	then func(*env)
+
+	requests []string
+	// events are types and reasons, err is a part of the error.
+	events, err string
+	// again may be 0 for the period in which items are checked.
+	again time.Duration
+}
+
+func (test syncTest) run(t *testing.T) {
+	test.tenant = cmp.Or(test.tenant, newTenant(ready))
+	if test.configMaps == nil {
+		test.configMaps = its()
+	}
+	ctx, e := newEnv(t, test.tenant, test.configMaps...)
+	e.external.set(newItem(test.tenant))
+	if test.prepare != nil {
+		test.prepare(e)
+	}
+	again, err := e.syncHandler(ctx, cache.NewObjectName("ns", "x"))
+	if test.then != nil {
+		time.Sleep(time.Second)
+		test.then(e)
+		again, err = e.syncHandler(ctx, cache.NewObjectName("ns", "x"))
+	}
+	if again == itemCheckPeriod && test.again == 0 {
+		again = 0
+	}
+	e.Expect(t, test.requests, test.events, test.err, err)
+	fixture.Differ(t, "to be called again after", test.again, again)
+}
+
+func none() []*corev1.ConfigMap { return []*corev1.ConfigMap{} }
+
+func its(options ...func(*corev1.ConfigMap)) []*corev1.ConfigMap {
+	return []*corev1.ConfigMap{newOwned(options...)}
+}
+
+func forbidden() error {
+	return apierrors.NewForbidden(corev1.Resource("configmaps"), "x", errors.New("exceeded quota"))
+}
+
+// TestSyncHandler is the Tenant contract, rule by rule. TestExplore has what a sequence of calls leads to.
+func TestSyncHandler(t *testing.T) {
+	fresh := newTenant()
+	answer := func(verb string, object *corev1.ConfigMap, err error) func(*env) {
+		return func(e *env) { fixture.Answer(&e.Kube.Fake, verb, "configmaps", object, err) }
+	}
+	for name, test := range map[string]syncTest{
+		"rule Z1: for a Tenant that is gone nothing is done": {
+			configMaps: its(drifted), prepare: func(e *env) { fixture.Must(e.tenants.Informer.GetTypedIndexer().Delete(fresh)) }},
+		"rule Z2: for one that is terminating nothing is created":     {tenant: newTenant(ready, terminating), configMaps: none()},
+		"rule Z2: and nothing is repaired, and no status is written":  {tenant: newTenant(terminating), configMaps: its(drifted)},
+		"rule Z3: a missing ConfigMap is created":                     {tenant: fresh, configMaps: none(), requests: []string{createX, status + isReady}, events: "Normal Created, Normal Synced"},
+		"rule Z3: one that was there is created after a live read":    {configMaps: none(), requests: []string{createX, getX}, events: "Normal Created", again: time.Second},
+		"rule Z4: drift is repaired with one patch":                   {configMaps: its(drifted), requests: []string{patchBlue}, events: "Normal Updated", again: time.Second},
+		"rule Z4: a new spec is written with one patch, and reported": {tenant: newTenant(ready, red), requests: []string{patchRed, redStatus}, events: "Normal Updated"},
+		"rule Z5: a ConfigMap without a controller is reported, and never touched": {
+			tenant: fresh, configMaps: its(drifted, foreign), requests: []string{status + "False/ConfigMapNotOwned" + withItem}, events: "Warning ErrResourceExists"},
+		"rule Z6: a ConfigMap that is being deleted is left alone": {
+			configMaps: its(drifted, terminating), requests: []string{status + "False/ConfigMapProgressing" + withItem}},
+		"rule Z7: a refusal is reported, and tried again with backoff": {
+			tenant: fresh, configMaps: none(), prepare: answer("create", nil, forbidden()), requests: []string{createX, rejected + withItem}, events: "Warning ConfigMapRejected", err: "exceeded quota"},
+		"rule Z7: a ConfigMap whose owner reference admission removes stays refused": {
+			tenant: fresh, configMaps: none(), prepare: answer("create", newOwned(foreign), nil), then: func(e *env) { e.see(newOwned(foreign)) },
+			requests: []string{createX, rejected + withItem, "status x version=100 gen=1 False/ConfigMapRejected" + withItem}, events: "Warning ConfigMapRejected, Warning ConfigMapRejected", err: "overrides it"},
+		"rule Z8: other failures are tried again, and the status stays": {
+			tenant: fresh, configMaps: none(), prepare: answer("create", nil, errors.New("oops")), requests: []string{createX}, err: "oops"},
+		"rule Z9: the next sync waits until the cache shows a write": {
+			tenant: newTenant(ready, red), then: func(*env) {}, requests: []string{patchRed, redStatus}, events: "Normal Updated", err: "the caches are behind"},
+		"rule Z10: at rest nothing is written": {},
+		"rule Z11: an invalid spec is told, is not tried again, and leaves the ConfigMap alone": {
+			tenant: newTenant(func(s *v1alpha1.Tenant) { s.Spec.DisplayName = "" }), configMaps: its(drifted), requests: []string{status + "False/InvalidSpec"}, events: "Warning InvalidSpec"},
+		"rule Z13: what admission made of a write is told, and not written again": {
+			tenant: newTenant(red), prepare: answer("patch", newOwned(), nil), then: func(e *env) { e.see(newOwned()) }, requests: []string{patchRed, redStatus}, events: "Normal Synced"},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
+	}
 }
 
 // TestRepairs: whatever another writer changes of what is enforced, one patch takes it back, and nothing else. The
 // cache keeps what is compared.
 func TestRepairs(t *testing.T) {
-	fields := fixture.CheckRepairs(t, newOwned(), func(c *corev1.ConfigMap) controller.Patch { return diffConfigMap(newConfigMap(newTenant()), c) }, TrimConfigMap)
+	diff := func(c *corev1.ConfigMap) controller.Patch { return diffConfigMap(nil, newConfigMap(newTenant()), c) }
+	fields := fixture.CheckRepairs(t, newOwned(), diff, TrimConfigMap)
 	fixture.Differ(t, "rule Z4: fields that are repaired", []string{"data", "label app.kubernetes.io/managed-by", "owner reference"}, fields)
 
 	many := newOwned(func(c *corev1.ConfigMap) {
@@ -52,9 +239,8 @@ func TestRepairs(t *testing.T) {
 			c.Data[fmt.Sprint("a", i)] = strings.Repeat("x", 10_000)
 		}
 	})
-	if patch := diffConfigMap(newConfigMap(newTenant()), TrimConfigMap(many)); string(patch.JSON()) != `{"data":{"$patch":"replace","displayName":"blue","id":"uid-x"},"metadata":{"resourceVersion":"10"}}` {
-		t.Errorf("rule Z4: more keys than the cache keeps are repaired with %s", patch.JSON())
-	}
+	want := `{"data":{"$patch":"replace","displayName":"blue","id":"uid-x"},"metadata":{"resourceVersion":"10"}}`
+	fixture.Differ(t, "rule Z4: the patch of more keys than the cache keeps", want, string(diff(TrimConfigMap(many)).JSON()))
 	if size := TrimConfigMap(many).Size(); size > 32<<10 {
 		t.Errorf("rule Z16: the cache keeps %d bytes of a large ConfigMap", size)
 	}
@@ -65,37 +251,40 @@ func TestRepairs(t *testing.T) {
 
 // TestReadyCondition: the first finding that applies decides.
 func TestReadyCondition(t *testing.T) {
-	all := findings{deletion: errNotDeleted, item: errNoService, configMap: newOwned(foreign), invalid: "wrong", refused: errors.New("no"), writes: controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"}}
+	tenant := newTenant(func(s *v1alpha1.Tenant) { s.Spec.DisplayName = "" })
+	all := findings{
+		configMap: newOwned(foreign), refused: errors.New("no"), deletion: errNotDeleted, item: errNoService,
+		writes: controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"},
+	}
 	for _, step := range []struct {
 		rule, want string
 		next       func()
 	}{
-		{"rule Z21", "ItemDeletionFailed: deleting the item failed: the external service still has it; it is tried again at least every 30 seconds", func() { all.deletion = nil }},
-		{"rule Z11", "InvalidSpec: wrong", func() { all.invalid = "" }},
-		{"rule Z7", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Tenant changes", func() { all.refused = nil }},
-		{"rule Z20", "ItemFailed: the external service is not configured: start the controller with --tenant-endpoint", func() { all.item = nil }},
-		{"rule Z5", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Tenant under another name`, func() { all.configMap = newOwned(terminating) }},
-		{"rule Z12", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},
-		{"rule Z6", `ConfigMapProgressing: ConfigMap "x" is being deleted and will be created anew`, func() { all.configMap = newOwned() }},
-		{"rule Z4", `ConfigMapProgressing: ConfigMap "x" was changed by another writer and is about to be repaired: drift`, func() { all.writes.Drift = "" }},
-		{"rule Z13", `ConfigMapReady: ConfigMap "x" is as the spec asks; accepted from admission webhooks or policies: accepted`, func() { all.configMap = nil }},
-		{"rule Z3", `ConfigMapProgressing: ConfigMap "x" does not exist yet`, func() {}},
+		{"rule Z21: ", "ItemDeletionFailed: deleting the item failed: the external service still has it; it is tried again at least every 30 seconds", func() { all.deletion = nil }},
+		{"rule Z11: ", "InvalidSpec: spec.displayName is not set; set it to a name for people", func() { tenant.Spec.DisplayName = "blue" }},
+		{"rule Z7: ", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Tenant changes", func() { all.refused = nil }},
+		{"rule Z20: ", "ItemFailed: the external service is not configured: start the controller with --tenant-endpoint", func() { all.item = nil }},
+		{"rule Z5: ", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Tenant under another name`, func() { all.configMap = newOwned(terminating) }},
+		{"rule Z12: ", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},
+		{"rule Z6: ", `ConfigMapProgressing: ConfigMap "x" is being deleted and will be created anew`, func() { all.configMap = newOwned() }},
+		{"rule Z4: ", `ConfigMapProgressing: ConfigMap "x" was changed by another writer and is about to be repaired: drift`, func() { all.writes.Drift = "" }},
+		{"rule Z13: ", `ConfigMapReady: ConfigMap "x" is as the spec asks; accepted from admission webhooks or policies: accepted`, func() { all.configMap = nil }},
+		{"rule Z3: ", `ConfigMapProgressing: ConfigMap "x" does not exist yet`, func() {}},
 	} {
-		is := readyCondition(newTenant(), all)
-		fixture.Differ(t, step.rule, step.want, is.Reason+": "+is.Message)
-		fixture.Differ(t, step.rule+": whether it is True", is.Reason == v1alpha1.ReasonConfigMapReady, is.Status == metav1.ConditionTrue)
+		is := readyCondition(tenant, all)
+		fixture.Differ(t, step.rule+"Ready", step.want, is.Reason+": "+is.Message)
+		fixture.Differ(t, step.rule+"whether it is True", is.Reason == v1alpha1.ReasonConfigMapReady, is.Status == metav1.ConditionTrue)
 		step.next()
 	}
 }
 
 func TestNewStatus(t *testing.T) {
-	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
-	tenant := newTenant(ready, func(s *v1alpha1.Tenant) { s.Status.Conditions = append(s.Status.Conditions, theirs) })
+	now, theirs := metav1.Now().Rfc3339Copy(), metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
+	tenant := newTenant(ready, func(o *v1alpha1.Tenant) { o.Status.Conditions = append(o.Status.Conditions, theirs) })
 	before := tenant.DeepCopy()
-	same, lost := newStatus(tenant, findings{configMap: newOwned(), itemID: "uid-x"}, testNow), newStatus(tenant, findings{}, testNow)
-	fixture.Differ(t, "rule Z15: the status of the same findings", tenant.Status, same)
-	fixture.Differ(t, "rule Z15: a condition of another type", theirs, lost.Conditions[1])
-	fixture.Differ(t, "rule Z15: since when it is not ready", testNow, lost.Conditions[0].LastTransitionTime)
+	fixture.Differ(t, "rule Z15: the conditions, one of which changes and one is of another type", []metav1.Condition{
+		{Type: "Ready", Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: now, Reason: "ConfigMapProgressing", Message: `ConfigMap "x" does not exist yet`}, theirs,
+	}, newStatus(tenant, findings{}, now).Conditions)
 	fixture.Differ(t, "the object in the cache", before, tenant)
 }
 
@@ -106,4 +295,28 @@ func TestTrimTenant(t *testing.T) {
 	tenant.Finalizers = append(tenant.Finalizers, "theirs")
 	fixture.Differ(t, "rule Z16: what the cache keeps", newTenant(ready), TrimTenant(tenant))
 	fixture.Differ(t, "rule Z16: without the finalizer", []string(nil), TrimTenant(newTenant(withoutFinalizer)).Finalizers)
+}
+
+// TestExplore explores what testdata/suites.yaml says of Tenants: every order in which watches, handlers, syncs and the
+// garbage collector can go on after an operation of a user.
+//
+// rule Z14: what no event enqueued would stay as it is, which is seen there.
+func TestExplore(t *testing.T) {
+	owned := explore.ReadOwned(t, "../../..", "tenant", scheme.Scheme)
+	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
+		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
+		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
+		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
+		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		explore.Inform(env, NewDescriptor().Informers, informers)
+		in := &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)}
+		c, err := New(ctx, in, newHTTPService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }))
+		fixture.Must(err)
+		return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"tenant.Controller.service": "it never changes"}}
+	}
+	create, remove := []explore.Operation{owned.Create()}, []explore.Operation{owned.Remove("tenants", metav1.DeletePropagationBackground)}
+	explore.Check(t, owned.Kind, append(owned.Starts(owned.All()...),
+		explore.Start{Name: "rule Z22: each request for a new Tenant fails, is lost, or is late", Part: "1+1", All: "1+1", Then: create},
+		explore.Start{Name: "rule Z22: and those for one that is deleted", IsLarge: true, Part: "1+1", All: "1+1", Operations: create, Then: remove},
+	)...)
 }
