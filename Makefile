@@ -116,12 +116,6 @@ bench: ## Measure the controller against a peer and a plain client on local clus
 	@hack/bench.sh
 # +drop:end
 
-# +drop:bench
-.PHONY: bench-full
-bench-full: ## Also measure over growing numbers of objects and workers (BENCH_OUT)
-	@BENCH_FULL=yes BENCH_OUT="$${BENCH_OUT:-bench-results}" hack/bench.sh
-# +drop:end
-
 ##@ Change it
 
 # +drop:fork

@@ -25,8 +25,7 @@
 #                  Test<NAME> of test/bench; default is all that the table needs
 #   BENCH_MINUTES  how long a phase may take whose number of rounds is not given, default 30.
 #                  It ends earlier when the intervals of all its ratios are within 5 %
-#   BENCH_FULL     any value adds phases with growing numbers of objects and workers, which take an hour
-#   BENCH_OUT      a directory for results.json, default none
+#   BENCH_OUT      a file for all figures, as go test -bench prints them, default none
 
 set -o errexit -o nounset -o pipefail
 
@@ -43,15 +42,8 @@ set_phases() {
   local w
   w=$("${WORK}/bin/sample-controller" --help 2>&1 | sed -n '/^ *-workers /{n;s/.*(default \([0-9]*\)).*/\1/p;}')
   [[ -n "${w}" ]] || die "sample-controller --help does not state the default of --workers"
-  local phases="Requests:200:${w} Progress:10:${w} Memory:8000:${w} Throughput:2000:${w} Full:600:${w} Full:1000:${w}
-    Latency:200:${w} Growth:20000:${w} Backlog:10000:${w} Sizing:1000:${w} Sizing:5000:${w}"
-  [[ -z "${BENCH_FULL:-}" ]] || phases+="
-    Throughput:500:32:2 Throughput:1000:32:2 Throughput:5000:32:2 Throughput:10000:32:2
-    Throughput:2000:1:2 Throughput:2000:2:2 Throughput:2000:4:2 Throughput:2000:16:2 Throughput:2000:32:2 Throughput:2000:64:2
-    Latency:1000:${w}:2 Latency:5000:${w}:2 Latency:10000:${w}:2
-    Memory:1000:${w} Memory:2000:${w} Memory:4000:${w} Shard:5000:8"
-  [[ -z "${BENCH_FULL:-}" ]] || phases+=" CronTabs:1000:8 CronTabs:1000:32" # +drop:crontab
-  BENCH_PHASES="${BENCH_PHASES:-${phases}}"
+  BENCH_PHASES="${BENCH_PHASES:-Requests:200:${w} Progress:10:${w} Memory:8000:${w} Throughput:2000:${w} Full:600:${w}
+    Full:1000:${w} Latency:200:${w} Sizing:1000:${w} Sizing:5000:${w}}"
 }
 
 # programs NAME:OBJECTS... prints the programs that a phase measures in turns.
@@ -59,7 +51,7 @@ programs() {
   case "$1" in
     Throughput:* | Full:1000:*) echo ours peer plain ;;
     Full:*) echo ours peer ;;
-    Latency:* | Growth:* | Backlog:*) echo ours plain ;;
+    Latency:*) echo ours plain ;;
     *) echo ours ;;
   esac
 }
@@ -67,15 +59,12 @@ programs() {
 # turn NAME PROGRAM runs Test<NAME> with the program on a new cluster.
 turn() {
   local status=0 crds=(crd.yaml)
-  [[ "$1" != CronTabs ]] || crds+=(crontab-crd.yaml) # +drop:crontab
   # Those of all kinds.
   [[ "$1" != Sizing ]] || crds=()
   # A simulated node takes 110 Pods. Only the phase Full has Pods, two for each Foo.
   CLUSTER_NODES=1
   [[ "$1" != Full ]] || CLUSTER_NODES=$((BENCH_OBJECTS * 2 / 100 + 2))
-  CLUSTER_ARGS=""
-  [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
-  export CLUSTER_NODES CLUSTER_ARGS
+  export CLUSTER_NODES
   say "$1 of $2, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers, round ${BENCH_ROUND}"
   # The caller tests the status, so errexit is off.
   own_cluster_up && install_crds ${crds[@]+"${crds[@]}"} &&
@@ -117,7 +106,7 @@ last_round() {
     return
   fi
   ((BENCH_ROUND > 1)) || return 1
-  if interruptible "${WORK}/bin/report" -settled -results="${WORK}/results" >&2 && ((BENCH_ROUND >= 6 && BENCH_ROUND % 2 == 0)); then
+  if interruptible "${WORK}/bin/report" -settled "${WORK}/results" >&2 && ((BENCH_ROUND >= 6 && BENCH_ROUND % 2 == 0)); then
     return
   fi
   ((SECONDS - $2 >= ${BENCH_MINUTES:-30} * 60))
@@ -126,18 +115,18 @@ last_round() {
 main() {
   local entry status=0
   : >"${WORK}/all-results"
-  : >"${WORK}/go-bench"
   interruptible build_static "${WORK}/bin/sample-controller"
-  interruptible go -C "${ROOT}" build -buildvcs=auto -o "${WORK}/bin/" ./test/bench/plain ./test/bench/report
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/" ./test/bench/plain ./test/bench/report
   interruptible go -C "${ROOT}/test/bench/peer" build -o "${WORK}/bin/peer" .
   interruptible go -C "${ROOT}" test -c -tags bench -o "${WORK}/bin/bench.test" ./test/bench
   set_phases
   for entry in ${BENCH_PHASES}; do
     [[ ! "${entry}" =~ ${BENCH_RUN:-} ]] || phase "${entry}"
   done
-  [[ ! Sync =~ ${BENCH_RUN:-} ]] || interruptible go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem -count 3 . >"${WORK}/go-bench"
-  [[ -s "${WORK}/all-results" || -s "${WORK}/go-bench" || -n "${FAILED_PHASES}" ]] || die "BENCH_RUN selects no phase"
-  interruptible "${WORK}/bin/report" -results="${WORK}/all-results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
+  [[ ! Sync =~ ${BENCH_RUN:-} ]] || interruptible go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem -count 3 . >>"${WORK}/all-results"
+  [[ -s "${WORK}/all-results" || -n "${FAILED_PHASES}" ]] || die "BENCH_RUN selects no phase"
+  [[ -z "${BENCH_OUT:-}" ]] || cp "${WORK}/all-results" "${BENCH_OUT}"
+  interruptible "${WORK}/bin/report" "${WORK}/all-results" || status=$?
   [[ -z "${FAILED_PHASES}" ]] || die "These phases failed, see above:${FAILED_PHASES}"
   return "${status}"
 }

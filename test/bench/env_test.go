@@ -20,26 +20,32 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	"example.com/sample-controller/test/bench/result"
 )
 
 const (
@@ -48,20 +54,20 @@ const (
 	creators = 32
 	// timeout bounds every wait. A local cluster on 2 cores needs a tenth of it.
 	timeout = 10 * time.Minute
+	// ours is the controller of this repository.
+	ours = "ours"
 )
 
-// env is the cluster and the measured program of one turn. hack/bench.sh selects both through
-// environment variables.
+// env is the cluster and the measured program of one turn. hack/bench.sh selects both through environment variables.
 type env struct {
 	*testing.T
 
 	kube     kubernetes.Interface
 	foos     clientset.Interface
 	metadata metadata.Interface
-	// who is the measured program: result.Ours, result.Peer or result.Plain.
+	// who is the measured program: ours, peer or plain.
 	who string
-	// objects is the number of objects to create. workers is the number of the program's
-	// workers.
+	// objects is the number of objects to create, workers that of the program's workers.
 	objects, workers int
 }
 
@@ -70,8 +76,7 @@ func newEnv(t *testing.T) *env {
 	e := &env{T: t, who: os.Getenv("BENCH_WHO"), objects: intFromEnv(t, "BENCH_OBJECTS"), workers: intFromEnv(t, "BENCH_WORKERS")}
 	config, err := clientcmd.BuildConfigFromFlags("", e.kubeconfig())
 	e.must(err)
-	// The clients have no rate limit and use the controller's encodings, so that they reach
-	// what the API server allows.
+	// The clients have no rate limit and use the controller's encodings, so that they reach what the API server allows.
 	config.QPS = -1
 	builtin := client.ForBuiltin(config)
 	e.kube, err = kubernetes.NewForConfig(builtin)
@@ -101,35 +106,31 @@ func (e *env) must(err error) {
 }
 
 func (e *env) kubeconfig() string {
-	return filepath.Join(e.workDir(), "home", ".kube", "config")
+	return e.path("home", ".kube", "config")
 }
 
-// workDir returns the temporary directory of hack/bench.sh; hack/lib.sh lists its contents.
-func (e *env) workDir() string {
+// path returns a path in the temporary directory of hack/bench.sh.
+func (e *env) path(names ...string) string {
+	return filepath.Join(append([]string{os.Getenv("TEST_WORK")}, names...)...)
+}
+
+// record appends figures, by their units, to the file from which hack/bench.sh prints its table. It has the form of the
+// output of go test -bench.
+func (e *env) record(what string, figures map[string]float64) {
 	e.Helper()
-	dir := os.Getenv("TEST_WORK")
-	if dir == "" {
-		e.Fatal("there is no cluster; run `make bench` or hack/bench.sh")
+	line := fmt.Sprintf("round: %d\nworkers: %d\nBenchmark%s/who=%s/objects=%d 1", intFromEnv(e.T, "BENCH_ROUND"), e.workers, what, e.who, e.objects)
+	for _, unit := range slices.Sorted(maps.Keys(figures)) {
+		line += fmt.Sprintf(" %.5g %s", figures[unit], unit)
 	}
-	return dir
-}
-
-// record appends one figure to the file from which hack/bench.sh prints its table.
-func (e *env) record(row string, value float64, details map[string]float64) {
-	e.Helper()
-	e.Logf("%s of %s: %.3f %v", row, e.who, value, details)
-	text, err := json.Marshal(result.Measurement{
-		Row: row, Who: e.who, Round: intFromEnv(e.T, "BENCH_ROUND"), Objects: e.objects, Workers: e.workers, Value: value, Details: details,
-	})
+	e.Log(line)
+	file, err := os.OpenFile(e.path("results"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	e.must(err)
-	file, err := os.OpenFile(filepath.Join(e.workDir(), "results"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	e.must(err)
-	_, err = file.Write(append(text, '\n'))
+	_, err = file.WriteString(line + "\n")
 	e.must(errors.Join(err, file.Close()))
 }
 
-// inParallel calls do for each number below count, with as many concurrent calls as there are
-// creators. It fails the measurement if a call fails.
+// inParallel calls do for each number below count, with as many concurrent calls as there are creators. It fails the
+// measurement if a call fails.
 func (e *env) inParallel(count int, do func(ctx context.Context, i int) error) {
 	e.Helper()
 	workqueue.ParallelizeUntil(e.Context(), creators, count, func(i int) {
@@ -146,14 +147,14 @@ func (e *env) inParallel(count int, do func(ctx context.Context, i int) error) {
 }
 
 // eventually waits until check returns nil.
-func (e *env) eventually(check func(ctx context.Context) error) {
+func (e *env) eventually(check func() error) {
 	e.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(e.Context(), 100*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
 		if e.Failed() {
 			return false, errors.New("the measurement has failed")
 		}
-		last = check(ctx)
+		last = check()
 		return last == nil, nil
 	})
 	if err != nil {
@@ -161,36 +162,69 @@ func (e *env) eventually(check func(ctx context.Context) error) {
 	}
 }
 
-// waitForCount waits until count returns at least want. what names the counted objects.
-func (e *env) waitForCount(what string, want int, count func() int) {
+// name returns the name of the i-th object of a group.
+func name(group string, i int) string {
+	return fmt.Sprintf("%s-%05d", group, i)
+}
+
+// createFoos creates Foos whose Deployments have the names of the group deployments.
+func (e *env) createFoos(group, deployments string, count int) {
 	e.Helper()
-	e.eventually(func(context.Context) error {
-		if got := count(); got < want {
-			return fmt.Errorf("%d of %d %s", got, want, what)
-		}
-		return nil
+	e.inParallel(count, func(ctx context.Context, i int) error {
+		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name(group, i)}, Spec: v1alpha1.FooSpec{DeploymentName: name(deployments, i), Replicas: ptr.To[int32](1)}}
+		_, err := e.foos.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, foo, metav1.CreateOptions{})
+		return err
 	})
 }
 
-// quantile returns the q-quantile in seconds of durations in ascending order.
-func quantile(ascending []time.Duration, q float64) float64 {
-	return ascending[max(0, int(q*float64(len(ascending))+0.5)-1)].Seconds()
+// scaleFoos scales all Foos of a group.
+func (e *env) scaleFoos(group string, replicas int) {
+	e.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	e.inParallel(e.objects, func(ctx context.Context, i int) error {
+		_, err := e.foos.SamplecontrollerV1alpha1().Foos(namespace).Patch(ctx, name(group, i), types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
 }
 
-// sorted returns the durations in ascending order.
-func sorted(durations []time.Duration) []time.Duration {
-	return slices.Sorted(slices.Values(durations))
+// createDeployments creates Deployments without an owner, of the shape that the controller creates.
+func (e *env) createDeployments(group string, count int) {
+	e.Helper()
+	e.inParallel(count, func(ctx context.Context, i int) error {
+		labels := map[string]string{"app": "nginx", "controller": name(group, i)}
+		_, err := e.kube.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: name(group, i)},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}},
+				},
+			},
+		}, metav1.CreateOptions{})
+		return err
+	})
 }
 
-func mean(values ...float64) float64 {
-	sum := 0.0
-	for _, value := range values {
-		sum += value
+// makeAvailable writes the status that the Deployment controller writes when so many replicas are available. It returns
+// the API server's answer.
+func (e *env) makeAvailable(ctx context.Context, deployment *appsv1.Deployment, available int32) (*appsv1.Deployment, error) {
+	updated, now := deployment.DeepCopy(), metav1.NewTime(time.Now().Truncate(time.Second))
+	condition := func(kind appsv1.DeploymentConditionType, reason, message string) appsv1.DeploymentCondition {
+		return appsv1.DeploymentCondition{Type: kind, Status: corev1.ConditionTrue, LastUpdateTime: now, LastTransitionTime: now, Reason: reason, Message: message}
 	}
-	return sum / float64(len(values))
+	updated.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: deployment.Generation,
+		Replicas:           available, UpdatedReplicas: available, ReadyReplicas: available, AvailableReplicas: available,
+		Conditions: []appsv1.DeploymentCondition{
+			condition(appsv1.DeploymentAvailable, "MinimumReplicasAvailable", "Deployment has minimum availability."),
+			condition(appsv1.DeploymentProgressing, "NewReplicaSetAvailable", fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-5d59d67564")),
+		},
+	}
+	return e.kube.AppsV1().Deployments(namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 }
 
-// name returns the name of the i-th object of a group.
-func name(prefix string, i int) string {
-	return fmt.Sprintf("%s-%05d", prefix, i)
+// group returns the group of an object, by its name.
+func group(name string) string {
+	return name[:max(0, strings.LastIndex(name, "-"))]
 }

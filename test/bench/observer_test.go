@@ -20,12 +20,13 @@ package bench
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -36,202 +37,107 @@ import (
 	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
-// notifier guards what a watch has observed and notifies waiting goroutines of each update.
-type notifier struct {
-	sync.Mutex
+// observer records when a watch first delivered objects in each state.
+type observer struct {
+	*env
+
+	mu      sync.Mutex
+	reached map[milestone]*reached
+	// updated is closed when an object reaches a milestone.
 	updated chan struct{}
 }
 
-func newNotifier() notifier {
-	return notifier{updated: make(chan struct{})}
+// milestone is a state of the objects of a group.
+type milestone struct {
+	group, state string
 }
 
-// update calls change with the lock held, then notifies.
-func (n *notifier) update(change func()) {
-	n.Lock()
-	defer n.Unlock()
-	change()
-	close(n.updated)
-	n.updated = make(chan struct{})
+// reached are the objects that have reached a milestone, and when the first and the last one did.
+type reached struct {
+	names       sets.Set[string]
+	first, last time.Time
 }
 
-// await waits until done, which it calls with the lock held, returns true.
-func (n *notifier) await(e *env, what string, done func() bool) {
-	e.Helper()
-	deadline := time.After(timeout)
+func (e *env) newObserver() *observer {
+	return &observer{env: e, reached: map[milestone]*reached{}, updated: make(chan struct{})}
+}
+
+// note records that an object is in that state.
+func (o *observer) note(name, state string) {
+	now, at := time.Now(), milestone{group(name), state}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.reached[at]
+	if r == nil {
+		r = &reached{names: sets.New[string](), first: now}
+		o.reached[at] = r
+	}
+	if r.names.Has(name) {
+		return
+	}
+	r.names.Insert(name)
+	r.last = now
+	close(o.updated)
+	o.updated = make(chan struct{})
+}
+
+// await waits until so many objects of the group have been in that state, and returns when the watch delivered the first
+// and the last one.
+func (o *observer) await(group, state string, count int) (first, last time.Time) {
+	o.Helper()
+	deadline, got := time.After(timeout), 0
 	for {
-		n.Lock()
-		ok, updated := done(), n.updated
-		n.Unlock()
-		if ok {
-			return
+		o.mu.Lock()
+		updated := o.updated
+		if r := o.reached[milestone{group, state}]; r != nil {
+			first, last, got = r.first, r.last, r.names.Len()
+		}
+		o.mu.Unlock()
+		if got >= count {
+			return first, last
 		}
 		select {
 		case <-updated:
 		case <-deadline:
-			e.Fatalf("timed out waiting for %s", what)
+			o.Fatalf("timed out: %d of %d objects %s are %s", got, count, group, state)
 		}
 	}
 }
 
-// observer records when the watch first delivered each Deployment and each of its
-// generations. It watches metadata only, to take little CPU from the measured controller.
-type observer struct {
-	notifier
-	e *env
-
-	deployments map[string]times
-	// counts is the number of Deployments that reached each milestone. Reading it is cheap
-	// enough for a busy wait, which counting the Deployments is not.
-	counts map[milestone]int
-}
-
-// times is when the watch delivered a Deployment and each generation after the first.
-type times struct {
-	created time.Time
-	changed []time.Time
-}
-
-// milestone is the creation (change 0) or the n-th spec change of Deployments whose names
-// start with prefix.
-type milestone struct {
-	prefix string
-	change int
-}
-
-// observe watches Deployments until the measurement ends. There must be none yet.
-func (e *env) observe() *observer {
+// observeDeployments watches Deployments until the measurement ends: "generation 1" is the state in which they are
+// created. It watches metadata only, to take little CPU from the measured program.
+func (e *env) observeDeployments() *observer {
 	e.Helper()
-	o := &observer{notifier: newNotifier(), e: e, deployments: map[string]times{}, counts: map[milestone]int{}}
-	factory := metadatainformer.NewSharedInformerFactory(e.metadata, 0)
+	o, factory := e.newObserver(), metadatainformer.NewSharedInformerFactory(e.metadata, 0)
+	record := func(event any) {
+		object, err := meta.Accessor(event)
+		if err != nil {
+			e.Error(err)
+			return
+		}
+		for generation := range object.GetGeneration() {
+			o.note(object.GetName(), fmt.Sprint("generation ", generation+1))
+		}
+	}
 	informer := factory.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments")).Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: o.record, UpdateFunc: func(_, object any) { o.record(object) }})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: record, UpdateFunc: func(_, object any) { record(object) }})
 	e.must(err)
 	factory.Start(e.Context().Done())
 	factory.WaitForCacheSync(e.Context().Done())
-	if names := informer.GetStore().ListKeys(); len(names) > 0 {
-		e.Fatalf("there are Deployments already, such as %s", names[0])
-	}
 	return o
 }
 
-// record is the event handler.
-func (o *observer) record(event any) {
-	object, err := meta.Accessor(event)
-	if err != nil {
-		o.e.Error(err)
-		return
-	}
-	now, name := time.Now(), object.GetName()
-	prefix := name[:strings.LastIndex(name, "-")+1]
-	o.update(func() {
-		t := o.deployments[name]
-		if t.created.IsZero() {
-			t.created = now
-			o.counts[milestone{prefix, 0}]++
-		}
-		for int64(len(t.changed)) < object.GetGeneration()-1 {
-			t.changed = append(t.changed, now)
-			o.counts[milestone{prefix, len(t.changed)}]++
-		}
-		o.deployments[name] = t
-	})
-}
-
-// count returns how many Deployments reached the milestone.
-func (o *observer) count(prefix string, change int) int {
-	o.Lock()
-	defer o.Unlock()
-	return o.counts[milestone{prefix + "-", change}]
-}
-
-// rate waits until count Deployments have reached the milestone and returns their number per
-// second, from the first to the last.
-func (o *observer) rate(prefix string, change, count int) float64 {
-	o.e.Helper()
-	o.e.waitForCount("Deployments", count, func() int { return o.count(prefix, change) })
-	o.Lock()
-	defer o.Unlock()
-	var first, last time.Time
-	for name, t := range o.deployments {
-		if !strings.HasPrefix(name, prefix+"-") || len(t.changed) < change {
-			continue
-		}
-		at := t.created
-		if change > 0 {
-			at = t.changed[change-1]
-		}
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	return float64(count-1) / last.Sub(first).Seconds()
-}
-
-// awaitChange waits for the n-th spec change of a Deployment and returns when the watch
-// delivered it.
-func (o *observer) awaitChange(name string, change int) (at time.Time) {
-	o.e.Helper()
-	o.await(o.e, fmt.Sprintf("change %d of Deployment %s", change, name), func() bool {
-		changed := o.deployments[name].changed
-		if len(changed) < change {
-			return false
-		}
-		at = changed[change-1]
-		return true
-	})
-	return at
-}
-
-// watchDeployments watches Deployments until the measurement ends and calls handle for each
-// added or updated one. It returns once the cache is synced.
-func (e *env) watchDeployments(handle func(*appsv1.Deployment)) {
+// observeFoos watches Foos until the measurement ends: they are "reported" once they have a condition, and "available N"
+// with so many available replicas.
+func (e *env) observeFoos() *observer {
 	e.Helper()
-	factory := kubeinformers.NewSharedInformerFactory(e.kube, 0)
-	informer := factory.Apps().V1().Deployments().TypedInformer()
-	_, err := informer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
-	})
-	e.must(err)
-	factory.StartWithContext(e.Context())
-	factory.WaitForCacheSyncWithContext(e.Context())
-}
-
-// fooObserver records the status of each Foo.
-type fooObserver struct {
-	notifier
-	e *env
-
-	available map[string]replicas
-	// reported is when the watch first delivered a condition.
-	reported map[string]time.Time
-}
-
-// replicas is a number of replicas and when the watch first delivered it.
-type replicas struct {
-	count int32
-	at    time.Time
-}
-
-// observeFoos watches Foos until the measurement ends.
-func (e *env) observeFoos() *fooObserver {
-	e.Helper()
-	o := &fooObserver{notifier: newNotifier(), e: e, available: map[string]replicas{}, reported: map[string]time.Time{}}
+	o, factory := e.newObserver(), fooinformers.NewSharedInformerFactory(e.foos, 0)
 	record := func(foo *v1alpha1.Foo) {
-		now := time.Now()
-		o.update(func() {
-			if last, known := o.available[foo.Name]; !known || last.count != foo.Status.AvailableReplicas {
-				o.available[foo.Name] = replicas{foo.Status.AvailableReplicas, now}
-			}
-			if o.reported[foo.Name].IsZero() && len(foo.Status.Conditions) > 0 {
-				o.reported[foo.Name] = now
-			}
-		})
+		o.note(foo.Name, fmt.Sprint("available ", foo.Status.AvailableReplicas))
+		if len(foo.Status.Conditions) > 0 {
+			o.note(foo.Name, "reported")
+		}
 	}
-	factory := fooinformers.NewSharedInformerFactory(e.foos, 0)
 	_, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooHandlerFuncs{
 		AddFunc: record, UpdateFunc: func(_, foo *v1alpha1.Foo) { record(foo) },
 	})
@@ -241,44 +147,33 @@ func (e *env) observeFoos() *fooObserver {
 	return o
 }
 
-// awaitReplicas waits until the Foo's status has the number of available replicas and
-// returns when the watch delivered it.
-func (o *fooObserver) awaitReplicas(name string, count int32) (at time.Time) {
-	o.e.Helper()
-	o.await(o.e, fmt.Sprintf("%d available replicas of Foo %s", count, name), func() bool {
-		at = o.available[name].at
-		return o.available[name].count == count
+// simulateDeploymentController makes every owned Deployment available as soon as the watch delivers its spec.
+func (e *env) simulateDeploymentController() {
+	e.Helper()
+	outdated, factory := make(chan *appsv1.Deployment, 10*e.objects), kubeinformers.NewSharedInformerFactory(e.kube, 0)
+	handle := func(deployment *appsv1.Deployment) {
+		if deployment.Status.ObservedGeneration < deployment.Generation && metav1.GetControllerOf(deployment) != nil {
+			outdated <- deployment
+		}
+	}
+	_, err := factory.Apps().V1().Deployments().TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+		AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
 	})
-	return at
-}
-
-// awaitReport waits for the first condition of the Foo and returns when the watch delivered it.
-func (o *fooObserver) awaitReport(name string) (at time.Time) {
-	o.e.Helper()
-	o.await(o.e, "a condition of Foo "+name, func() bool {
-		at = o.reported[name]
-		return !at.IsZero()
-	})
-	return at
-}
-
-// awaitAll waits until all Foos of a group, at least so many, have the number of available
-// replicas. It returns when the watch delivered the last one.
-func (o *fooObserver) awaitAll(prefix string, foos int, count int32) (last time.Time) {
-	o.e.Helper()
-	o.e.waitForCount(fmt.Sprintf("Foos have %d available replicas", count), foos, func() int {
-		o.Lock()
-		defer o.Unlock()
-		found := 0
-		for name, available := range o.available {
-			if strings.HasPrefix(name, prefix+"-") && available.count == count {
-				found++
-				if available.at.After(last) {
-					last = available.at
+	e.must(err)
+	factory.StartWithContext(e.Context())
+	factory.WaitForCacheSyncWithContext(e.Context())
+	for range creators {
+		go func() {
+			for {
+				select {
+				case deployment := <-outdated:
+					if _, err := e.makeAvailable(e.Context(), deployment, *deployment.Spec.Replicas); err != nil && e.Context().Err() == nil {
+						e.Errorf("updating the status of Deployment %s: %v", deployment.Name, err)
+					}
+				case <-e.Context().Done():
+					return
 				}
 			}
-		}
-		return found
-	})
-	return last
+		}()
+	}
 }

@@ -19,14 +19,12 @@ limitations under the License.
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -34,15 +32,100 @@ import (
 	"syscall"
 
 	"k8s.io/component-base/metrics/testutil"
-
-	"example.com/sample-controller/test/bench/result"
 )
+
+// pause stops all components of the control plane but the API server and etcd until the measurement ends, so that these
+// and their client have the machine to themselves.
+func (e *env) pause() {
+	e.Helper()
+	for _, component := range []string{"kube-controller-manager", "kube-scheduler", "kwok-controller"} {
+		text, err := os.ReadFile(e.path("cluster/.kwok/clusters/control-plane/pids", component+".pid"))
+		e.must(err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		e.must(err)
+		e.must(syscall.Kill(pid, syscall.SIGSTOP))
+		e.Cleanup(func() {
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				e.Errorf("resuming %s: %v", component, err)
+			}
+		})
+	}
+}
+
+// requests is the API server's count of requests by verb and resource, such as "POST deployments".
+type requests map[string]float64
+
+// requests returns the requests of all clients since the API server's start. The API server counts LIST, WATCH and
+// WATCHLIST separately.
+func (e *env) requests() requests {
+	e.Helper()
+	text, err := e.kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(e.Context())
+	e.must(err)
+	parsed := testutil.NewMetrics()
+	e.must(testutil.ParseMetrics(string(text), &parsed))
+	counted := requests{}
+	for _, sample := range parsed["apiserver_request_total"] {
+		resource := string(sample.Metric["resource"])
+		if sub := string(sample.Metric["subresource"]); sub != "" {
+			resource += "/" + sub
+		}
+		counted[fmt.Sprintf("%s %s", sample.Metric["verb"], resource)] += float64(sample.Value)
+	}
+	return counted
+}
+
+// since returns the requests since before was taken.
+func (e *env) since(before requests) requests {
+	e.Helper()
+	counted := requests{}
+	for request, count := range e.requests() {
+		counted[request] = count - before[request]
+	}
+	return counted
+}
+
+// writes returns the number of writes of the resources.
+func (r requests) writes(resources ...string) (total float64) {
+	for _, resource := range resources {
+		total += r.sum(resource, "POST", "PUT", "PATCH", "APPLY", "DELETE")
+	}
+	return total
+}
+
+// sum returns the number of requests for the resource with one of the verbs.
+func (r requests) sum(resource string, verbs ...string) (total float64) {
+	for _, verb := range verbs {
+		total += r[verb+" "+resource]
+	}
+	return total
+}
+
+// allWrites returns the number of all writes that a controller of Foos may send.
+func (r requests) allWrites() float64 {
+	return r.writes("foos", "foos/status", "deployments", "events")
+}
+
+// awaitNoWrites waits until the API server has received no write for two seconds. Events are the last: the controller
+// sends 20 per second.
+func (e *env) awaitNoWrites() {
+	e.Helper()
+	last, unchanged := -1.0, 0
+	e.eventually(func() error {
+		if now := e.requests().allWrites(); now != last {
+			last, unchanged = now, 0
+		}
+		if unchanged++; unchanged < 20 {
+			return errors.New("the API server received writes within the last two seconds")
+		}
+		return nil
+	})
+}
 
 // process is the measured program.
 type process struct {
-	e    *env
+	*env
+
 	cmd  *exec.Cmd
-	log  string
 	done chan struct{}
 	// stopped is set before the test ends the process.
 	stopped atomic.Bool
@@ -57,17 +140,17 @@ func (e *env) start(flags ...string) *process {
 // startWith is start with additional environment variables.
 func (e *env) startWith(variables []string, flags ...string) *process {
 	e.Helper()
-	p := &process{e: e, log: filepath.Join(e.workDir(), "logs", "controller.log"), done: make(chan struct{})}
+	p := &process{env: e, done: make(chan struct{})}
 	binary, arguments := e.who, []string{fmt.Sprintf("--workers=%d", e.workers)}
-	if e.who == result.Ours {
+	if e.who == ours {
 		binary = "sample-controller"
 		arguments = append(arguments, "--controllers=foo", "--metrics-bind-address=127.0.0.1:0", "--metrics-secure=false", "--profiling")
 		arguments = append(arguments, flags...)
 	}
-	log, err := os.Create(p.log)
+	log, err := os.Create(p.log())
 	e.must(err)
-	arguments = append([]string{"-c", `echo $$ >"$0" && exec "$@"`, p.pidFile(), filepath.Join(e.workDir(), "bin", binary)}, arguments...)
-	p.cmd = exec.Command("bash", arguments...)
+	// hack/lib.sh finds a process that the test did not stop by this file.
+	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, e.path("pids", "controller"), e.path("bin", binary)}, arguments...)...)
 	p.cmd.Env = append(append(os.Environ(), "KUBECONFIG="+e.kubeconfig()), variables...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -84,113 +167,119 @@ func (e *env) startWith(variables []string, flags ...string) *process {
 	return p
 }
 
-// pidFile is where hack/lib.sh finds a process that the test did not stop.
-func (p *process) pidFile() string {
-	return filepath.Join(p.e.workDir(), "pids", "controller")
-}
-
 // stop ends the process if it still runs.
 func (p *process) stop() {
-	e := p.e
-	e.Helper()
-	select {
-	case <-p.done:
+	p.Helper()
+	if p.stopped.Swap(true) {
 		return
-	default:
 	}
-	p.stopped.Store(true)
-	if err := syscall.Kill(-p.pid(), syscall.SIGTERM); err != nil {
-		e.Errorf("stopping the measured program: %v", err)
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM); err != nil {
+		p.Errorf("stopping the measured program: %v", err)
 	}
 	<-p.done
-	if err := os.Remove(p.pidFile()); err != nil {
-		e.Error(err)
+	if err := os.Remove(p.path("pids", "controller")); err != nil {
+		p.Error(err)
 	}
-	if e.Failed() {
-		e.Logf("The last lines of the measured program's log:\n%s", p.logTail())
+	if p.Failed() {
+		p.Logf("The last lines of the measured program's log:\n%s", p.logTail())
 	}
 }
 
-func (p *process) readLog() string {
-	p.e.Helper()
-	text, err := os.ReadFile(p.log)
-	p.e.must(err)
-	return string(text)
+func (p *process) log() string {
+	return p.path("logs", "controller.log")
 }
 
 func (p *process) logTail() string {
-	lines := strings.Split(p.readLog(), "\n")
+	text, err := os.ReadFile(p.log())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(string(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-var metricsAddress = regexp.MustCompile(`"Serving" what="metrics" address="([^"]+)"`)
-
 // get returns the response of the metrics port of this repository's controller.
 func (p *process) get(path string) string {
-	e := p.e
-	e.Helper()
-	var address string
-	e.eventually(func(context.Context) error {
-		found := metricsAddress.FindStringSubmatch(p.readLog())
-		if found == nil {
-			return errors.New("the controller does not serve metrics yet")
+	p.Helper()
+	var address []string
+	p.eventually(func() error {
+		text, err := os.ReadFile(p.log())
+		if address = regexp.MustCompile(`"Serving" what="metrics" address="([^"]+)"`).FindStringSubmatch(string(text)); err == nil && address == nil {
+			err = errors.New("the controller does not serve metrics yet")
 		}
-		address = found[1]
-		return nil
+		return err
 	})
-	request, err := http.NewRequestWithContext(e.Context(), http.MethodGet, "http://"+address+path, nil)
-	e.must(err)
+	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, "http://"+address[1]+path, nil)
+	p.must(err)
 	response, err := http.DefaultClient.Do(request)
-	e.must(err)
+	p.must(err)
 	text, err := io.ReadAll(response.Body)
-	e.must(errors.Join(err, response.Body.Close()))
+	p.must(errors.Join(err, response.Body.Close()))
 	return string(text)
 }
 
 // metric returns the sum over all label values of the metric.
-func (p *process) metric(name string) float64 {
-	p.e.Helper()
+func (p *process) metric(name string) (total float64) {
+	p.Helper()
 	parsed := testutil.NewMetrics()
-	p.e.must(testutil.ParseMetrics(p.get("/metrics"), &parsed))
-	total := 0.0
+	p.must(testutil.ParseMetrics(p.get("/metrics"), &parsed))
 	for _, sample := range parsed[name] {
 		total += float64(sample.Value)
 	}
 	return total
 }
 
-// syncs returns the number of syncs since the controller's start.
+// awaitSyncs waits for so many syncs since the controller's start.
+func (p *process) awaitSyncs(count int) {
+	p.Helper()
+	p.eventually(func() error {
+		if got := p.syncs(); got < count {
+			return fmt.Errorf("%d of %d syncs", got, count)
+		}
+		return nil
+	})
+}
+
 func (p *process) syncs() int {
-	p.e.Helper()
+	p.Helper()
 	return int(p.metric("sample_controller_sync_duration_seconds_count"))
 }
 
-// liveHeap returns the controller's live heap in bytes.
+// liveHeap returns the controller's live heap in MB.
 func (p *process) liveHeap() float64 {
-	p.e.Helper()
+	p.Helper()
 	// A sync.Pool drops its contents only in the second garbage collection.
 	p.get("/debug/pprof/heap?gc=1")
 	p.get("/debug/pprof/heap?gc=1")
-	return p.metric("go_memstats_heap_alloc_bytes")
+	return p.metric("go_memstats_heap_alloc_bytes") / 1e6
 }
 
-// pid returns the process and its process group: bash has replaced itself by the program.
-func (p *process) pid() int {
-	return p.cmd.Process.Pid
-}
-
-// memory returns a field of /proc/PID/status in bytes: VmRSS is the resident memory, VmHWM
-// its peak.
+// memory returns a field of /proc/PID/status in MiB: VmRSS is the resident memory, VmHWM its peak.
 func (p *process) memory(field string) float64 {
-	e := p.e
-	e.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
-	e.must(err)
+	p.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	p.must(err)
 	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
-		e.Fatalf("no %s in %s", field, text)
+		p.Fatalf("no %s in %s", field, text)
 	}
-	kib, err := strconv.Atoi(string(found[1]))
-	e.must(err)
-	return float64(kib) * 1024
+	kib, err := strconv.ParseFloat(string(found[1]), 64)
+	p.must(err)
+	return kib / 1024
+}
+
+// cpu returns the CPU seconds that the program has used.
+func (p *process) cpu() (total float64) {
+	p.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	p.must(err)
+	// The program's name, in parentheses, may contain blanks. utime and stime are the 14th and the 15th field, in
+	// hundredths of a second on Linux.
+	_, after, _ := strings.Cut(string(text), ") ")
+	for _, field := range strings.Fields(after)[11:13] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		p.must(err)
+		total += ticks / 100
+	}
+	return total
 }

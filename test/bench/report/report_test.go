@@ -17,208 +17,107 @@ limitations under the License.
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
-
-	"example.com/sample-controller/test/bench/result"
 )
 
-// files writes the two input files of the report and returns their paths.
-func files(t *testing.T, benchmarks string, all ...result.Measurement) (results, printed string) {
-	t.Helper()
-	var lines strings.Builder
-	for _, m := range all {
-		text, err := json.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines.Write(append(text, '\n'))
-	}
-	directory := t.TempDir()
-	results, printed = filepath.Join(directory, "results"), filepath.Join(directory, "go-bench")
-	for path, text := range map[string]string{results: lines.String(), printed: benchmarks} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return results, printed
-}
-
-// converge returns the rates of the controller and of another program in a round.
-func converge(other string, round int, ours, theirs float64) []result.Measurement {
-	details := map[string]float64{"statuses/Foo": 0.1 * float64(round)}
-	return []result.Measurement{
-		{Row: "converge", Who: result.Ours, Round: round, Objects: many, Value: ours, Details: details},
-		{Row: "converge", Who: other, Round: round, Objects: many, Value: theirs},
-	}
+// converge returns the lines of the rates of the controller and of another program in a round.
+func converge(other string, round int, ours, theirs float64) string {
+	return fmt.Sprintf("round: %d\nBenchmarkConverge/who=ours/objects=2000 1 %g foos/s %g statuses/foo\nBenchmarkConverge/who=%s/objects=2000 1 %g foos/s\n", round, ours, 0.1*float64(round), other, theirs)
 }
 
 const (
 	overPeer  = "converge 2000 Foos: rate over the peer's"
 	overPlain = "converge 2000 Foos: rate over a plain client's"
-)
-
-const benchmarked = `goos: linux
+	benches   = `goos: linux
 BenchmarkSync/foos=1000-2     	  300000	      3500 ns/op	     900 B/op	      11 allocs/op
 BenchmarkSync/foos=1000-2     	  300000	      3000 ns/op	     900 B/op	      11 allocs/op
 BenchmarkSync/foos=100000-2   	  300000	      3300 ns/op	     900 B/op	      11 allocs/op
 BenchmarkSync/foos=100000-2   	  300000	      9300 ns/op	     900 B/op	      11 allocs/op
 PASS
 `
+)
 
 func TestReport(t *testing.T) {
-	tests := map[string]struct {
-		measured []result.Measurement
-		rows     map[string]string
-		missed   []string
+	for name, test := range map[string]struct {
+		results, row, want string
+		// failed and unsettled say that the row is named in the error, of the whole table or of what is settled.
+		failed, unsettled bool
 	}{
-		"only the benchmarks ran": {
-			rows: map[string]string{
-				"no-op sync: allocations":                      "≤ 40 11 pass",
-				"no-op sync: time with 100000 Foos, over 1000": "≤ 1.2 1.1 pass",
-				overPeer: "≥ 1 - not measured",
-			},
+		"benchmarks":                      {results: benches, row: "no-op sync: allocations", want: "≤ 40 11 pass"},
+		"the fastest of several runs":     {results: benches, row: "no-op sync: time with 100000 Foos, over 1000", want: "≤ 1.2 1.1 pass"},
+		"what was not measured":           {results: benches, row: overPeer, want: "≥ 1 - not measured"},
+		"another number of objects":       {results: "BenchmarkMemory/objects=1000 1 1 heap-MB\n", row: "14000 Foos, 8000 owned, 16000 foreign Deployments: live heap, MB", want: "≤ 60 - not measured"},
+		"the last of two measurements":    {results: "BenchmarkRestart 1 3 writes\nBenchmarkRestart 1 0 writes\n", row: "writes at a restart", want: "= 0 0 pass"},
+		"another figure than the target":  {results: "BenchmarkRestart 1 3 writes\n", row: "writes at a restart", want: "= 0 3 FAIL", failed: true},
+		"the highest of all rounds":       {results: converge("peer", 14, 1, 1) + converge("peer", 2, 1, 1), row: "statuses a Foo, the most of all rounds: Converge", want: "≤ 1.3 1.4 FAIL", failed: true},
+		"one round has no interval":       {results: converge("peer", 1, 500, 100), row: overPeer, want: "≥ 1 - not measured"},
+		"another program":                 {results: converge("plain", 1, 95, 100) + converge("plain", 2, 95, 100), row: overPlain, want: "≥ 0.95 0.95 0.95 to 0.95 2 pass"},
+		"the whole interval misses":       {results: converge("peer", 1, 200, 400) + converge("peer", 2, 300, 600), row: overPeer, want: "≥ 1 0.5 0.5 to 0.5 2 FAIL", failed: true},
+		"a wide interval, no verdict yet": {results: converge("peer", 1, 100, 100) + converge("peer", 2, 110, 100), row: overPeer, want: "≥ 1 1.049 0.5724 to 1.922 2 undecided", unsettled: true},
+		"the ratio is that of the same round, and a round without the other program does not count": {
+			results: converge("peer", 1, 300, 200) + "round: 3\nBenchmarkConverge/who=peer/objects=2000 1 400 foos/s\nround: 4\nBenchmarkConverge/who=ours/objects=2000 1 1 foos/s\n" +
+				"round: 3\nBenchmarkConverge/who=ours/objects=2000 1 600 foos/s\n",
+			row: overPeer, want: "≥ 1 1.5 1.5 to 1.5 2 pass",
 		},
-		"a ratio is that of the same round, not of the order in the file": {
-			measured: slices.Concat(converge(result.Peer, 1, 300, 200)[:1], converge(result.Peer, 2, 600, 400), converge(result.Peer, 1, 300, 200)[1:]),
-			rows:     map[string]string{overPeer: "≥ 1 1.5 1.5 to 1.5 2 pass", overPlain: "≥ 0.95 - not measured"},
-		},
-		"a round without the other program does not count": {
-			measured: slices.Concat(converge(result.Plain, 1, 95, 100), converge(result.Plain, 2, 95, 100), converge(result.Plain, 3, 1, 1)[:1]),
-			rows:     map[string]string{overPlain: "≥ 0.95 0.95 0.95 to 0.95 2 pass"},
-		},
-		"one round has no interval": {
-			measured: converge(result.Peer, 1, 500, 100),
-			rows:     map[string]string{overPeer: "≥ 1 - not measured"},
-		},
-		"the whole interval misses the target": {
-			measured: slices.Concat(converge(result.Peer, 1, 200, 400), converge(result.Peer, 2, 300, 600)),
-			rows:     map[string]string{overPeer: "≥ 1 0.5 0.5 to 0.5 2 FAIL"},
-			missed:   []string{overPeer},
-		},
-		"the interval allows no verdict": {
-			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100)),
-			rows:     map[string]string{overPeer: "≥ 1 1.049 0.5724 to 1.922 2 undecided"},
-		},
-		"of the statuses the highest round counts": {
-			measured: slices.Concat(converge(result.Peer, 14, 100, 100), converge(result.Peer, 2, 100, 100)),
-			rows:     map[string]string{"statuses a Foo: converge, 2000": "≤ 1.3 1.4 FAIL"},
-			missed:   []string{"statuses a Foo: converge, 2000"},
-		},
-		"of two measurements of a row the last one counts": {
-			measured: []result.Measurement{{Row: "restart", Who: result.Ours, Value: 3}, {Row: "restart", Who: result.Ours, Value: 0}},
-			rows:     map[string]string{"writes at a restart": "= 0 0 pass"},
-		},
-		"a measurement of another number of objects does not count": {
-			measured: []result.Measurement{{Row: "live heap", Who: result.Ours, Objects: 1000, Value: 1}},
-			rows:     map[string]string{memoryRow("live heap, MB"): "≤ 60 - not measured"},
-		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
-			table, missed, report := runReport(t, test.measured)
-			if !slices.Equal(missed, test.missed) {
-				t.Errorf("run() missed %q, want %q", missed, test.missed)
-			}
-			for row, want := range test.rows {
-				if got := rowOf(table, row); got != want {
-					t.Errorf("row %q is %q, want %q in\n%s", row, got, want, table)
+			for isSettled, fails := range map[bool]bool{false: test.failed, true: test.unsettled} {
+				var table strings.Builder
+				err := run(strings.NewReader(test.results), &table, isSettled)
+				if named := err != nil && strings.Contains(err.Error(), test.row); named != fails {
+					t.Errorf("settled %t: error %v, want one: %t", isSettled, err, fails)
 				}
-			}
-			if len(report.Rows) != len(targets()) || len(report.Measurements) != len(test.measured)+2 || report.Machine.CPUs == 0 {
-				t.Errorf("results.json: %+v", report)
+				isThere := slices.ContainsFunc(strings.Split(table.String(), "\n"), func(line string) bool {
+					return strings.Join(strings.Fields(line), " ") == test.row+" "+test.want
+				})
+				if want := !isSettled || !strings.HasSuffix(test.want, "not measured"); isThere != want {
+					t.Errorf("settled %t: there is a row %q %q: %t, want %t in\n%s", isSettled, test.row, test.want, isThere, want, table.String())
+				}
 			}
 		})
 	}
+	if err := run(strings.NewReader("BenchmarkSync/foos=many 1 x ns/op\n"), &strings.Builder{}, false); err == nil {
+		t.Error("no error of a line without a number")
+	}
 }
 
-// runReport returns the printed table, the rows in run's error, and the content of results.json.
-func runReport(t *testing.T, measured []result.Measurement) (table string, missed []string, report result.Report) {
-	t.Helper()
-	results, printed := files(t, benchmarked, measured...)
-	out := t.TempDir()
-	var text strings.Builder
-	if err := run(results, printed, out, &text); err != nil {
-		for line := range strings.Lines(err.Error()) {
-			missed = append(missed, strings.TrimSpace(strings.TrimPrefix(line, "missed its target: ")))
-		}
-	}
-	content, err := os.ReadFile(filepath.Join(out, "results.json"))
+// TestOver: the logarithms are 0.1, 0.2 and 0.3: mean 0.2, standard error 0.1/√3, and Student's quantile 4.303.
+func TestOver(t *testing.T) {
+	all, err := read(strings.NewReader(converge("peer", 1, math.Exp(0.1), 1) + converge("peer", 2, math.Exp(0.2), 1) + converge("peer", 3, math.Exp(0.3), 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(content, &report); err != nil {
-		t.Fatal(err)
-	}
-	return text.String(), missed, report
-}
-
-// rowOf returns the columns after the row's name, separated by one blank.
-func rowOf(table, name string) string {
-	for line := range strings.Lines(table) {
-		if rest, found := strings.CutPrefix(line, name+" "); found {
-			return strings.Join(strings.Fields(rest), " ")
+	got := over("peer", "Converge", "foos/s")(all)
+	for want, is := range map[float64]float64{0.2: got.value, 0.2 - 0.24844: got.low, 0.2 + 0.24844: got.high} {
+		if math.Abs(math.Log(is)-want) > 1e-3 {
+			t.Errorf("%g, want %g, in %+v", is, math.Exp(want), got)
 		}
 	}
-	return ""
 }
 
-func TestCheckSettled(t *testing.T) {
+func TestVerdict(t *testing.T) {
 	for name, test := range map[string]struct {
-		measured []result.Measurement
-		want     string
+		relation                 string
+		target, value, low, high float64
+		want                     string
 	}{
-		"a narrow interval needs no more rounds": {
-			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 100, 100)),
-		},
-		"a wide interval needs more rounds": {
-			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100)),
-			want:     "needs more rounds: " + overPeer,
-		},
-		"of two intervals of a phase both have to be narrow": {
-			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100), converge(result.Plain, 1, 100, 100)[1:], converge(result.Plain, 2, 0, 110)[1:]),
-			want:     "needs more rounds: " + overPeer,
-		},
+		"at least: the whole interval meets the target":                  {atLeast, 1, 1.1, 1.05, 1.15, met},
+		"at least: the ratio does, the interval is within the precision": {atLeast, 1, 1, 0.951, 1.05, met},
+		"at least: the ratio does, the interval is too wide":             {atLeast, 1, 1.01, 0.94, 1.09, undecided},
+		"at least: only the upper end meets the target":                  {atLeast, 1, 0.97, 0.94, 1, undecided},
+		"at least: no value of the interval meets the target":            {atLeast, 1, 0.95, 0.92, 0.99, missed},
+		"at most: the whole interval meets the target":                   {atMost, 1.1, 0.9, 0.8, 1, met},
+		"at most: the ratio does, the interval is within the precision":  {atMost, 1.1, 1.1, 1.06, 1.15, met},
+		"at most: the ratio does, the interval is too wide":              {atMost, 1.1, 1.09, 1.02, 1.17, undecided},
+		"at most: only the lower end meets the target":                   {atMost, 1.1, 1.14, 1.1, 1.18, undecided},
+		"at most: no value of the interval meets the target":             {atMost, 1.1, 1.2, 1.15, 1.25, missed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			results, _ := files(t, "", test.measured...)
-			var table strings.Builder
-			got := ""
-			if err := checkSettled(results, &table); err != nil {
-				got = err.Error()
-			}
-			if got != test.want {
-				t.Errorf("checkSettled() = %q, want %q", got, test.want)
-			}
-			if !strings.Contains(table.String(), overPeer) || strings.Contains(table.String(), result.NotMeasured) {
-				t.Errorf("the table has other rows than the measured ones:\n%s", table.String())
-			}
-		})
+		if got := (&row{relation: test.relation, target: test.target}).verdict(&figure{value: test.value, low: test.low, high: test.high}); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
 	}
-}
-
-func TestReportOfBrokenFiles(t *testing.T) {
-	results, printed := files(t, benchmarked, converge(result.Peer, 1, 1, 1)...)
-	for name, test := range map[string]struct{ results, printed, want string }{
-		"no results":        {"nowhere", printed, "nowhere"},
-		"results no JSON":   {printed, printed, "invalid character"},
-		"no benchmarks":     {results, "nowhere", "nowhere"},
-		"not from go bench": {results, broken(t), "invalid syntax"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := run(test.results, test.printed, "", &strings.Builder{}); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("run() = %v, want an error with %q", err, test.want)
-			}
-		})
-	}
-}
-
-func broken(t *testing.T) string {
-	t.Helper()
-	_, printed := files(t, "BenchmarkSync/foos=many 1 2 ns/op\n")
-	return printed
 }
