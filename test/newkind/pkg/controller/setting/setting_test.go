@@ -175,7 +175,7 @@ func TestSyncHandler(t *testing.T) {
 			requests: []string{status + "False/InvalidSpec"}, events: "Warning InvalidSpec"},
 		"rule Y13: what admission made of a write is told, and not written again": {
 			setting: newSetting(red), prepare: answer("patch", newOwned(), nil), then: func(e *env) { e.see(newOwned()) },
-			requests: []string{patchRed, "status x version=10 gen=2 " + isReady}, events: "Normal Synced"},
+			requests: []string{patchRed, "status x version=10 gen=2 " + isReady + "; accepted from admission webhooks or policies: data color=blue in place of color=red"}, events: "Normal Synced"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -221,7 +221,8 @@ func TestSyncHandler(t *testing.T) {
 		"rule Z11: an invalid spec is told, is not tried again, and leaves the ConfigMap alone": {
 			tenant: newTenant(func(s *v1alpha1.Tenant) { s.Spec.DisplayName = "" }), configMaps: its(drifted), requests: []string{status + "False/InvalidSpec"}, events: "Warning InvalidSpec"},
 		"rule Z13: what admission made of a write is told, and not written again": {
-			tenant: newTenant(red), prepare: answer("patch", newOwned(), nil), then: func(e *env) { e.see(newOwned()) }, requests: []string{patchRed, redStatus}, events: "Normal Synced"},
+			tenant: newTenant(red), prepare: answer("patch", newOwned(), nil), then: func(e *env) { e.see(newOwned()) }, events: "Normal Synced",
+			requests: []string{patchRed, "status x version=10 gen=2 True/ConfigMapReady; accepted from admission webhooks or policies: data displayName=blue,id=uid-x in place of displayName=red,id=uid-x" + withItem}},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
 	}
