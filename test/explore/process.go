@@ -31,6 +31,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -128,13 +131,18 @@ func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env,
 	}
 }
 
-// Serve makes fake clientsets send their requests to the explorer's API server. A fake holds a lock while it waits:
-// there can be only one sync at once.
-func (e Env) Serve(scheme *runtime.Scheme, fakes ...*clienttesting.Fake) {
-	for _, fake := range fakes {
+// BuiltIn returns a fake clientset of the built-in kinds, and a factory of their informers. It makes that, and own, the
+// fake of the controller's own kinds, send their requests to the explorer's API server. A fake holds a lock while it
+// waits: there can be only one sync at once.
+func (e Env) BuiltIn(scheme *runtime.Scheme, own *clienttesting.Fake, informers []app.Informer) (kubernetes.Interface, kubeinformers.SharedInformerFactory) {
+	kube := &kubefake.Clientset{}
+	e.process.fakes = []*clienttesting.Fake{&kube.Fake, own}
+	for _, fake := range e.process.fakes {
 		fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { return e.react(scheme, action) })
 	}
-	e.process.fakes = fakes
+	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
+	Inform(e, informers, factory)
+	return kube, factory
 }
 
 func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, runtime.Object, error) {

@@ -28,8 +28,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -114,10 +112,9 @@ func TestExplore(t *testing.T) {
 // buildExplored returns what builds the controller for test/explore.
 func buildExplored(t *testing.T) func(context.Context, explore.Env) explore.Controller {
 	return func(ctx context.Context, env explore.Env) explore.Controller {
-		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
-		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
-		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		own := &clientfake.Clientset{}
+		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+		informers := externalversions.NewSharedInformerFactory(own, 0)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		c, err := New(ctx, Options{
 			KubeClient: kube, Client: own, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(), Options: env.Options("CronTab"),

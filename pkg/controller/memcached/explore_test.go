@@ -25,8 +25,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
@@ -42,10 +40,9 @@ import (
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "memcached", scheme.Scheme)
 	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
-		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
-		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
-		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		own := &clientfake.Clientset{}
+		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+		informers := externalversions.NewSharedInformerFactory(own, 0)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		c, err := New(ctx, Options{
 			KubeClient: kube, Client: own, Memcacheds: informers.Cache().V1alpha1().Memcacheds(), Deployments: kubeInformers.Apps().V1().Deployments(),

@@ -133,7 +133,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	was, ready := controller.GetReady(setting.Status.Conditions), controller.GetReady(status.Conditions)
 	// A report of progress may wait. That a Setting is no longer Ready, although its spec did not change, may not.
 	isProgress := ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, setting.Generation)
-	delayed, statusErr := c.settings.UpdateStatus(ctx, setting, &status, isProgress, ready, readyEvent(was, ready))
+	event := controller.ReadyEvent(settingKind, was, ready,
+		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec)
+	delayed, statusErr := c.settings.UpdateStatus(ctx, setting, &status, isProgress, ready, event)
 	return controller.Earliest(now, delayed, writes.Next), errors.Join(err, statusErr)
 }
 

@@ -136,12 +136,6 @@ func readyCondition(setting *v1alpha1.Setting, f findings) metav1.Condition {
 	return ready
 }
 
-// readyEvent returns the event about a change of the Ready condition, nil for none.
-func readyEvent(was, ready metav1.Condition) *controller.Event {
-	return controller.ReadyEvent(settingKind, was, ready,
-		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec)
-}
-
 // TrimSetting trims a Setting. The CRD bounds spec and status.
 func TrimSetting(setting *v1alpha1.Setting) *v1alpha1.Setting {
 	controller.TrimMetadata(setting)

@@ -29,9 +29,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
 
@@ -55,6 +52,8 @@ const (
 	rejected  = status + "False/ConfigMapRejected"
 )
 
+var settingsResource = v1alpha1.Resource("settings").WithVersion("v1alpha1")
+
 // env is a controller whose caches and API server are filled separately, by hand.
 type env struct {
 	*fixture.Env
@@ -68,7 +67,7 @@ func newEnv(t *testing.T, setting *v1alpha1.Setting, configMaps ...*corev1.Confi
 	_, ctx := ktesting.NewTestContext(t)
 	own := &clientfake.Clientset{}
 	e := &env{Env: fixture.NewEnv(t, settingKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
-	fixture.Create(t, e.Tracker, settingsResource(), []*v1alpha1.Setting{setting})
+	fixture.Create(t, e.Tracker, settingsResource, []*v1alpha1.Setting{setting})
 	informers := externalversions.NewSharedInformerFactory(own, 0)
 	var err error
 	e.Controller, err = New(ctx, &app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared})
@@ -80,14 +79,10 @@ func newEnv(t *testing.T, setting *v1alpha1.Setting, configMaps ...*corev1.Confi
 
 // see makes the caches show the Setting that the API server has, and those ConfigMaps.
 func (e *env) see(configMaps ...*corev1.ConfigMap) {
-	setting, err := e.Tracker.Get(settingsResource(), "ns", "x")
+	setting, err := e.Tracker.Get(settingsResource, "ns", "x")
 	fixture.Must(err)
 	fixture.See(e.settings.Informer, TrimSetting, setting.(*v1alpha1.Setting))
 	fixture.See(e.configMaps.Informer, TrimConfigMap, configMaps...)
-}
-
-func settingsResource() schema.GroupVersionResource {
-	return v1alpha1.Resource("settings").WithVersion("v1alpha1")
 }
 
 // newSetting returns a Setting "x" that the controller has not seen.
@@ -222,15 +217,6 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-func TestValidateSpec(t *testing.T) {
-	for key, want := range map[string]string{"color": "", "a.b-c_d": "", "two words": `spec.data has the key "two words", which no ConfigMap can have: `, "..": `spec.data has the key "..", which no ConfigMap can have: `} {
-		setting := newSetting(func(s *v1alpha1.Setting) { s.Spec.Data = map[string]string{key: ""} })
-		if got := validateSpec(setting); !strings.HasPrefix(got, want) || want == "" && got != "" {
-			t.Errorf("rule Y11: of the key %q: %q", key, got)
-		}
-	}
-}
-
 // TestReadyCondition: the first finding that applies decides.
 func TestReadyCondition(t *testing.T) {
 	setting := newSetting(func(s *v1alpha1.Setting) { s.Spec.Data = map[string]string{"two words": ""} })
@@ -279,10 +265,9 @@ func TestTrimSetting(t *testing.T) {
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "setting", scheme.Scheme)
 	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
-		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
-		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
-		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		own := &clientfake.Clientset{}
+		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+		informers := externalversions.NewSharedInformerFactory(own, 0)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		c, err := New(ctx, &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(settingKind)})
 		fixture.Must(err)

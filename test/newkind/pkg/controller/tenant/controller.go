@@ -38,7 +38,7 @@ import (
 //
 // An event of a Tenant or of a ConfigMap enqueues the key of the Tenant that it concerns. A worker takes the
 // key and calls syncHandler, which reads the caches, decides (tenant.go), makes at most one write to the
-// external service (item.go) and one to the ConfigMap, and writes the Tenant's status if it changed. The watch
+// external service (service.go) and one to the ConfigMap, and writes the Tenant's status if it changed. The watch
 // events of these writes enqueue the Tenant again, and that sync finds nothing to do. No event tells of a change
 // in the external service, so each Tenant is synced every 10 minutes. A sync that fails is retried with backoff.
 type Controller struct {
@@ -49,14 +49,14 @@ type Controller struct {
 	configMaps *controller.Dependents[*v1alpha1.Tenant, *corev1.ConfigMap]
 
 	// service is the external service, nil if none is configured.
-	service Service
+	service *Service
 
 	controller.Options
 }
 
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
 // index to the ConfigMap informer, and returns an error if that fails. service may be nil.
-func New(ctx context.Context, in *app.ControllerContext, service Service) (*Controller, error) {
+func New(ctx context.Context, in *app.ControllerContext, service *Service) (*Controller, error) {
 	c := &Controller{service: service, Options: in.Options}
 	tenants := in.Informers.Tenancy().V1alpha1().Tenants().TypedInformer()
 	c.tenants = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Tenant]{
@@ -168,7 +168,10 @@ func (c *Controller) updateTenantStatus(ctx context.Context, tenant *v1alpha1.Te
 	was, ready := controller.GetReady(tenant.Status.Conditions), controller.GetReady(status.Conditions)
 	// A report of progress may wait. That a Tenant is no longer Ready, although its spec did not change, may not.
 	isProgress := ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, tenant.Generation)
-	delayed, err := c.tenants.UpdateStatus(ctx, tenant, &status, isProgress, ready, readyEvent(was, ready))
+	event := controller.ReadyEvent(tenantKind, was, ready,
+		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec,
+		v1alpha1.ReasonItemFailed, v1alpha1.ReasonItemDeletionFailed)
+	delayed, err := c.tenants.UpdateStatus(ctx, tenant, &status, isProgress, ready, event)
 	return controller.Earliest(now, delayed, f.writes.Next, now.Add(itemCheckPeriod)), err
 }
 
@@ -189,7 +192,7 @@ func NewDescriptor() app.ControllerDescriptor {
 			})
 		},
 		New: func(ctx context.Context, in *app.ControllerContext) error {
-			_, err := New(ctx, in, newHTTPService(endpoint, in.WrapTransport))
+			_, err := New(ctx, in, newService(endpoint, in.WrapTransport))
 			return err
 		},
 	}

@@ -25,18 +25,32 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/transport"
+	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 )
+
+// This file writes the finalizer and the item. The UID of the Tenant is the ID of the item: a request that is
+// repeated because its answer was lost finds the item of the first one, and a Tenant that is created anew under the
+// same name has another item.
 
 const (
 	// endpointFlag is the flag with the URL of the external service.
 	endpointFlag = "tenant-endpoint"
 	// maxAnswer bounds what is read of an answer, in bytes: an endless one would fill the memory.
 	maxAnswer = 1 << 20
+	// itemTimeout bounds the requests of one sync to the external service.
+	itemTimeout = 10 * time.Second
+	// itemCheckPeriod is how often the item of a Tenant at rest is read.
+	itemCheckPeriod = 10 * time.Minute
 )
 
 // ErrNotFound is returned for an item that the external service does not have.
@@ -47,16 +61,6 @@ var (
 	errNotDeleted = errors.New("the external service still has it")
 )
 
-// Service is the external service. Each method may be repeated: it names the item by its ID.
-type Service interface {
-	// Get returns the item, or ErrNotFound.
-	Get(ctx context.Context, id string) (Item, error)
-	// Put creates or replaces the item.
-	Put(ctx context.Context, id string, item Item) error
-	// Delete deletes the item, or asks for it to be deleted. It returns nil if there is none.
-	Delete(ctx context.Context, id string) error
-}
-
 // Item is what the external service has for a Tenant.
 type Item struct {
 	// Owner is the namespace and the name of the Tenant.
@@ -64,8 +68,9 @@ type Item struct {
 	DisplayName string `json:"displayName"`
 }
 
-// httpService is a Service that answers GET, PUT and DELETE of ENDPOINT/ID.
-type httpService struct {
+// Service is a client of the external service, which answers GET, PUT and DELETE of ENDPOINT/ID. Each method may be
+// repeated: it names the item by its ID.
+type Service struct {
 	endpoint string
 	client   *http.Client
 }
@@ -79,26 +84,26 @@ func validateEndpoint(endpoint string) error {
 	return nil
 }
 
-// newHTTPService returns the service at that URL, nil if it is "". wrap lets writes pass only while the process
+// newService returns the service at that URL, nil if it is "". wrap lets writes pass only while the process
 // holds the lease.
-func newHTTPService(endpoint string, wrap transport.WrapperFunc) Service {
+func newService(endpoint string, wrap transport.WrapperFunc) *Service {
 	if endpoint == "" {
 		return nil
 	}
-	return &httpService{endpoint: strings.TrimSuffix(endpoint, "/"), client: &http.Client{
+	return &Service{endpoint: strings.TrimSuffix(endpoint, "/"), client: &http.Client{
 		Transport: wrap(http.DefaultTransport),
 		// After a redirect Go sends a GET in place of a PUT or a DELETE.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Get implements Service.
-func (s *httpService) Get(ctx context.Context, id string) (item Item, err error) {
+// Get returns the item, or ErrNotFound.
+func (s *Service) Get(ctx context.Context, id string) (item Item, err error) {
 	return item, s.do(ctx, http.MethodGet, id, nil, &item)
 }
 
-// Put implements Service.
-func (s *httpService) Put(ctx context.Context, id string, item Item) error {
+// Put creates or replaces the item.
+func (s *Service) Put(ctx context.Context, id string, item Item) error {
 	body, err := json.Marshal(item)
 	if err != nil {
 		return err
@@ -106,8 +111,8 @@ func (s *httpService) Put(ctx context.Context, id string, item Item) error {
 	return s.do(ctx, http.MethodPut, id, body, nil)
 }
 
-// Delete implements Service.
-func (s *httpService) Delete(ctx context.Context, id string) error {
+// Delete deletes the item, or asks for it to be deleted. It returns nil if there is none.
+func (s *Service) Delete(ctx context.Context, id string) error {
 	if err := s.do(ctx, http.MethodDelete, id, nil, nil); !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -115,7 +120,7 @@ func (s *httpService) Delete(ctx context.Context, id string) error {
 }
 
 // do sends a request and decodes the answer into result unless that is nil.
-func (s *httpService) do(ctx context.Context, method, id string, body []byte, result any) error {
+func (s *Service) do(ctx context.Context, method, id string, body []byte, result any) error {
 	request, err := http.NewRequestWithContext(ctx, method, s.endpoint+"/"+url.PathEscape(id), bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -173,4 +178,88 @@ func retryable(err error) error {
 		return nil
 	}
 	return err
+}
+
+// syncItem makes the external service have the item, with at most one write. failed is why the service does not
+// have it, err is an error of the API server.
+func (c *Controller) syncItem(ctx context.Context, tenant *v1alpha1.Tenant, item Item) (failed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
+	defer cancel()
+	id := string(tenant.UID)
+	got, err := c.service.Get(ctx, id)
+	switch {
+	case err == nil && got == item:
+		return nil, nil
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return fmt.Errorf("reading the item %q: %w", id, err), nil
+	}
+	// A former leader may have deleted the item together with the Tenant, and this cache may not show that yet: an
+	// item that is written now would stay for ever.
+	if err := c.tenants.CheckLive(ctx, tenant); err != nil {
+		return nil, err
+	}
+	if err := c.service.Put(ctx, id, item); err != nil {
+		return fmt.Errorf("writing the item %q: %w", id, err), nil
+	}
+	klog.FromContext(ctx).V(2).Info("Wrote item", "id", id)
+	return nil, nil
+}
+
+// finalize deletes the item of a terminating Tenant, and then lets the Tenant go. If the external service does not
+// delete the item, or the API server refuses to let the Tenant go, the condition says so and the sync is retried.
+func (c *Controller) finalize(ctx context.Context, tenant *v1alpha1.Tenant) (time.Duration, error) {
+	failed := c.deleteItem(ctx, tenant)
+	if failed == nil {
+		if failed = c.setFinalizer(ctx, tenant, false); !controller.IsRefusal(failed) {
+			return 0, failed
+		}
+	}
+	delay, err := c.updateTenantStatus(ctx, tenant, findings{deletion: failed})
+	return delay, errors.Join(retryable(failed), err)
+}
+
+// deleteItem returns nil once the external service does not have the item any more.
+func (c *Controller) deleteItem(ctx context.Context, tenant *v1alpha1.Tenant) error {
+	if c.service == nil {
+		return errNoService
+	}
+	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
+	defer cancel()
+	id := string(tenant.UID)
+	if err := c.service.Delete(ctx, id); err != nil {
+		return fmt.Errorf("deleting the item %q: %w", id, err)
+	}
+	// A service that answers 202 has not deleted it yet, and may fail to.
+	switch _, err := c.service.Get(ctx, id); {
+	case err == nil:
+		return fmt.Errorf("deleting the item %q: %w", id, errNotDeleted)
+	case !errors.Is(err, ErrNotFound):
+		return fmt.Errorf("reading the item %q: %w", id, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Deleted item", "id", id)
+	return nil
+}
+
+// setFinalizer adds the finalizer or removes it. The patch replaces the whole list, of which the cache does not
+// hold the finalizers of others, so it is read live, and the patch has the version that was read.
+func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.Tenant, wanted bool) error {
+	live, err := c.tenants.Live(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(live.Finalizers), func(name string) bool { return name == finalizer })
+	if wanted {
+		finalizers = append(finalizers, finalizer)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return fmt.Errorf("encoding finalizers: %w", err)
+	}
+	patched, err := c.tenants.Client(live.Namespace).Patch(ctx, live.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the finalizers of Tenant: %w", err)
+	}
+	c.Metrics.Wrote(tenantKind, "tenants", "patch")
+	c.tenants.Wrote(tenant, c.tenants.Informer.GetIndexer(), patched.ResourceVersion)
+	return nil
 }

@@ -124,7 +124,7 @@ func TestSyncItem(t *testing.T) {
 		"rule Z18: an item that is different is replaced": {
 			prepare: func(e *env) { e.external.set(Item{Owner: "other"}) }, requests: []string{putBlue, getX}},
 		"rule Z18: that of a Tenant that is gone from the API server is not written": {
-			prepare:  func(e *env) { missing(e); fixture.Must(e.Tracker.Delete(tenantsResource(), "ns", "x")) },
+			prepare:  func(e *env) { missing(e); fixture.Must(e.Tracker.Delete(tenantsResource, "ns", "x")) },
 			requests: []string{getX}, err: "the cache is out of date"},
 		"rule Z19: while the item cannot be read it is reported, and no ConfigMap is created": {
 			configMaps: none(), prepare: answers("503"), requests: []string{itemFailed}, events: failed, err: "answered 503"},
@@ -157,7 +157,7 @@ func TestSyncItem(t *testing.T) {
 // TestFencedService: the service is not written to by a process that does not hold the lease.
 func TestFencedService(t *testing.T) {
 	fence, external := client.NewFence(clock.RealClock{}, clock.RealClock{}, time.Second, 2*time.Second), &fakeService{env: &fixture.Env{}}
-	service := newHTTPService("http://service/items", func(http.RoundTripper) http.RoundTripper { return fence.Wrap(external) })
+	service := newService("http://service/items", func(http.RoundTripper) http.RoundTripper { return fence.Wrap(external) })
 	for verb, err := range map[string]error{"PUT": service.Put(t.Context(), "uid-x", Item{}), "DELETE": service.Delete(t.Context(), "uid-x")} {
 		if !errors.Is(err, client.ErrFenced) || len(external.env.Sent) > 0 {
 			t.Errorf("rule Z23: %s ends with %v, and the service got %q", verb, err, external.env.Sent)
@@ -176,7 +176,7 @@ func TestEndpointFlag(t *testing.T) {
 			t.Errorf("rule Z20: %q: error %v, want %q", endpoint, err, want)
 		}
 	}
-	if service := newHTTPService("", nil); service != nil {
+	if service := newService("", nil); service != nil {
 		t.Errorf("rule Z20: without the flag there is %v", service)
 	}
 }

@@ -153,13 +153,6 @@ func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
 	return ready
 }
 
-// readyEvent returns the event about a change of the Ready condition, nil for none.
-func readyEvent(was, ready metav1.Condition) *controller.Event {
-	return controller.ReadyEvent(tenantKind, was, ready,
-		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec,
-		v1alpha1.ReasonItemFailed, v1alpha1.ReasonItemDeletionFailed)
-}
-
 // TrimTenant trims a Tenant. The CRD bounds spec and status. Of the finalizers it keeps ours: without it the item of
 // a Tenant that is deleted would stay for ever.
 func TrimTenant(tenant *v1alpha1.Tenant) *v1alpha1.Tenant {

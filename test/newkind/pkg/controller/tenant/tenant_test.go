@@ -30,9 +30,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
 
@@ -58,6 +55,8 @@ const (
 	rejected  = status + "False/ConfigMapRejected"
 )
 
+var tenantsResource = v1alpha1.Resource("tenants").WithVersion("v1alpha1")
+
 // env is a controller whose caches, API server and external service are filled separately, by hand.
 type env struct {
 	*fixture.Env
@@ -73,14 +72,14 @@ func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigM
 	_, ctx := ktesting.NewTestContext(t)
 	own := &clientfake.Clientset{}
 	e := &env{Env: fixture.NewEnv(t, tenantKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
-	fixture.Create(t, e.Tracker, tenantsResource(), []*v1alpha1.Tenant{tenant})
+	fixture.Create(t, e.Tracker, tenantsResource, []*v1alpha1.Tenant{tenant})
 	e.external = &fakeService{env: e.Env}
 	e.external.Items = map[string][]byte{}
 	informers := externalversions.NewSharedInformerFactory(own, 0)
 	var err error
 	e.Controller, err = New(ctx,
 		&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared},
-		newHTTPService("http://service/items", e.external.wrap))
+		newService("http://service/items", e.external.wrap))
 	fixture.Must(err)
 	e.tenants.ReadPresent(ctx)
 	e.see(configMaps...)
@@ -89,14 +88,10 @@ func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigM
 
 // see makes the caches show the Tenant that the API server has, and those ConfigMaps.
 func (e *env) see(configMaps ...*corev1.ConfigMap) {
-	tenant, err := e.Tracker.Get(tenantsResource(), "ns", "x")
+	tenant, err := e.Tracker.Get(tenantsResource, "ns", "x")
 	fixture.Must(err)
 	fixture.See(e.tenants.Informer, TrimTenant, tenant.(*v1alpha1.Tenant))
 	fixture.See(e.configMaps.Informer, TrimConfigMap, configMaps...)
-}
-
-func tenantsResource() schema.GroupVersionResource {
-	return v1alpha1.Resource("tenants").WithVersion("v1alpha1")
 }
 
 // newTenant returns a Tenant "x" with the finalizer.
@@ -305,13 +300,12 @@ func TestTrimTenant(t *testing.T) {
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "tenant", scheme.Scheme)
 	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
-		kube, own := &kubefake.Clientset{}, &clientfake.Clientset{}
-		env.Serve(scheme.Scheme, &kube.Fake, &own.Fake)
-		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
+		own := &clientfake.Clientset{}
+		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+		informers := externalversions.NewSharedInformerFactory(own, 0)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		in := &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)}
-		c, err := New(ctx, in, newHTTPService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }))
+		c, err := New(ctx, in, newService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }))
 		fixture.Must(err)
 		return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"tenant.Controller.service": "it never changes"}}
 	}
