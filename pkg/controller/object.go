@@ -180,10 +180,10 @@ func SetOwned(to, from metav1.Object) {
 	}
 }
 
-// TrimMap returns the first entries of a map. A controller that asks for one less sees that there are more.
-func TrimMap(whole map[string]string, most int) map[string]string {
+// TrimMap returns so many entries of a map, the first by their keys, and one more: that there are too many is drift.
+func TrimMap(whole map[string]string, wanted int) map[string]string {
 	kept, keys := map[string]string{}, slices.Sorted(maps.Keys(whole))
-	for _, key := range keys[:min(len(keys), most)] {
+	for _, key := range keys[:min(len(keys), wanted+1)] {
 		kept[Intern(key)] = Bounded(whole[key])
 	}
 	return kept

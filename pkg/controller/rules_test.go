@@ -19,6 +19,8 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,13 @@ func TestMarkLarge(t *testing.T) {
 		if got := isLarge(trimmed); got != want || trimmed.Annotations["a"] != "b" || len(shared) != 1 {
 			t.Errorf("rule 24: of %d bytes: large %v, want %v; annotations %v", whole, got, want, trimmed.Annotations)
 		}
+	}
+}
+
+func TestTrimMap(t *testing.T) {
+	kept := TrimMap(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
+	if keys := slices.Sorted(maps.Keys(kept)); strings.Join(keys, "") != "abc" || len(kept["a"]) > 1030 {
+		t.Errorf("rule 24: of four entries, where two are wanted, the cache keeps %q, and %d bytes of the first", keys, len(kept["a"]))
 	}
 }
 

@@ -46,15 +46,10 @@ func TestDescriptors(t *testing.T) {
 	for i, descriptor := range []app.ControllerDescriptor{setting.NewDescriptor(), tenant.NewDescriptor()} {
 		crd := apiextensionsv1.CustomResourceDefinition{}
 		text, err := os.ReadFile(descriptor.CRDManifest)
-		if err == nil {
-			err = yaml.UnmarshalStrict(text, &crd)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		fixture.Differ(t, "name of the CRD", descriptor.Resource.GroupResource().String(), crd.Name)
-		fixture.Differ(t, "kind", descriptor.Kind, crd.Spec.Names.Kind)
-		fixture.Differ(t, "name in --controllers", descriptor.Name, crd.Spec.Names.Singular)
+		fixture.Must(err)
+		fixture.Must(yaml.UnmarshalStrict(text, &crd))
+		got := []string{descriptor.Resource.GroupResource().String(), descriptor.Kind, descriptor.Name}
+		fixture.Differ(t, "names in the descriptor", []string{crd.Name, crd.Spec.Names.Kind, crd.Spec.Names.Singular}, got)
 		fixture.Differ(t, "resource of the suites", descriptor.Resource, data[i].GVR())
 		synctest.Test(t, func(t *testing.T) { runDescriptor(t, &descriptor) })
 	}
@@ -67,8 +62,6 @@ func runDescriptor(t *testing.T, descriptor *app.ControllerDescriptor) {
 	c := &app.ControllerContext{
 		KubeClient: env.Kube, Client: own, KubeInformers: env.KubeInformers, Informers: externalversions.NewSharedInformerFactory(own, 0), Options: env.Shared,
 	}
-	if err := descriptor.New(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(descriptor.New(ctx, c))
 	fixture.Run(ctx, t, env.Shared.Worker, c.KubeInformers, c.Informers)()
 }

@@ -51,7 +51,7 @@ type Controller struct {
 
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
 // index to the ConfigMap informer, and returns an error if that fails.
-func New(ctx context.Context, in *app.ControllerContext) (*Controller, error) {
+func New(in *app.ControllerContext) (*Controller, error) {
 	c := &Controller{Options: in.Options}
 	settings := in.Informers.Tuning().V1alpha1().Settings().TypedInformer()
 	c.settings = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Setting]{
@@ -149,8 +149,8 @@ func NewDescriptor() app.ControllerDescriptor {
 			{Resource: resource, Trim: app.TypedTrim(TrimSetting)},
 			{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Trim: app.TypedTrim(TrimConfigMap)},
 		},
-		New: func(ctx context.Context, in *app.ControllerContext) error {
-			_, err := New(ctx, in)
+		New: func(_ context.Context, in *app.ControllerContext) error {
+			_, err := New(in)
 			return err
 		},
 	}

@@ -143,13 +143,12 @@ func TrimSetting(setting *v1alpha1.Setting) *v1alpha1.Setting {
 	return setting
 }
 
-// TrimConfigMap returns what is read of a ConfigMap that a Setting controls, nil for any other ConfigMap. Of one
-// with more keys than a Setting can ask for it keeps one key too many: that is drift.
+// TrimConfigMap returns what is read of a ConfigMap that a Setting controls, nil for any other ConfigMap.
 func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
 	if controller.ControllerOf(configMap, settingGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.ConfigMap{Data: controller.TrimMap(configMap.Data, maxKeys+1)}
+	trimmed := &corev1.ConfigMap{Data: controller.TrimMap(configMap.Data, maxKeys)}
 	controller.SetOwned(trimmed, configMap)
 	controller.MarkLarge(trimmed, configMap)
 	return trimmed

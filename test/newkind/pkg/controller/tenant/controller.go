@@ -56,7 +56,7 @@ type Controller struct {
 
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
 // index to the ConfigMap informer, and returns an error if that fails. service may be nil.
-func New(ctx context.Context, in *app.ControllerContext, service *Service) (*Controller, error) {
+func New(in *app.ControllerContext, service *Service) (*Controller, error) {
 	c := &Controller{service: service, Options: in.Options}
 	tenants := in.Informers.Tenancy().V1alpha1().Tenants().TypedInformer()
 	c.tenants = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Tenant]{
@@ -191,8 +191,8 @@ func NewDescriptor() app.ControllerDescriptor {
 				return validateEndpoint(value)
 			})
 		},
-		New: func(ctx context.Context, in *app.ControllerContext) error {
-			_, err := New(ctx, in, newService(endpoint, in.WrapTransport))
+		New: func(_ context.Context, in *app.ControllerContext) error {
+			_, err := New(in, newService(endpoint, in.WrapTransport))
 			return err
 		},
 	}

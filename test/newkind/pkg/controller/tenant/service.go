@@ -53,13 +53,19 @@ const (
 	itemCheckPeriod = 10 * time.Minute
 )
 
-// ErrNotFound is returned for an item that the external service does not have.
-var ErrNotFound = errors.New("not found")
-
 var (
-	errNoService  = errors.New("the flag --" + endpointFlag + " is not set")
-	errNotDeleted = errors.New("the external service still has it")
+	// errNotFound is returned for an item that the external service does not have.
+	errNotFound  = errors.New("not found")
+	errNoService = errors.New("the flag --" + endpointFlag + " is not set")
 )
+
+// problem is an error whose text is the same each time, so that the condition can repeat it.
+type problem string
+
+// Error implements error.
+func (p problem) Error() string { return string(p) }
+
+const errNotDeleted = problem("the external service still has it")
 
 // Item is what the external service has for a Tenant.
 type Item struct {
@@ -97,7 +103,7 @@ func newService(endpoint string, wrap transport.WrapperFunc) *Service {
 	}}
 }
 
-// Get returns the item, or ErrNotFound.
+// Get returns the item, or errNotFound.
 func (s *Service) Get(ctx context.Context, id string) (item Item, err error) {
 	return item, s.do(ctx, http.MethodGet, id, nil, &item)
 }
@@ -113,7 +119,7 @@ func (s *Service) Put(ctx context.Context, id string, item Item) error {
 
 // Delete deletes the item, or asks for it to be deleted. It returns nil if there is none.
 func (s *Service) Delete(ctx context.Context, id string) error {
-	if err := s.do(ctx, http.MethodDelete, id, nil, nil); !errors.Is(err, ErrNotFound) {
+	if err := s.do(ctx, http.MethodDelete, id, nil, nil); !errors.Is(err, errNotFound) {
 		return err
 	}
 	return nil
@@ -133,41 +139,27 @@ func (s *Service) do(ctx context.Context, method, id string, body []byte, result
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotFound && method != http.MethodPut:
-		return ErrNotFound
+		return errNotFound
 	case response.StatusCode >= http.StatusMultipleChoices:
-		return &statusError{code: response.StatusCode}
+		return problem(fmt.Sprintf("the external service answered %d %s", response.StatusCode, http.StatusText(response.StatusCode)))
 	case result == nil:
 		return nil
 	}
 	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(result)
 }
 
-// statusError is an answer that tells of a failure.
-type statusError struct {
-	code int
-}
-
-// Error implements error.
-func (e *statusError) Error() string {
-	return fmt.Sprintf("the external service answered %d %s", e.code, http.StatusText(e.code))
-}
-
 // describeFailure says what failed and why. The text is the same each time, since each change of it would be a
 // status write: the log has the error itself.
 func describeFailure(what string, err error) string {
-	var status *statusError
-	why := "the external service cannot be reached"
+	why := problem("the external service cannot be reached")
 	switch {
 	case controller.IsRefusal(err):
 		return controller.DescribeRefusal(tenantKind, err)
 	case errors.Is(err, errNoService):
 		return "the external service is not configured: start the controller with --" + endpointFlag
-	case errors.As(err, &status):
-		why = status.Error()
-	case errors.Is(err, errNotDeleted):
-		why = errNotDeleted.Error()
+	case errors.As(err, &why):
 	case errors.Is(err, context.DeadlineExceeded):
-		why = fmt.Sprintf("the external service did not answer within %s", itemTimeout)
+		why = problem(fmt.Sprintf("the external service did not answer within %s", itemTimeout))
 	}
 	return fmt.Sprintf("%s failed: %s; it is tried again at least every 30 seconds", what, why)
 }
@@ -190,7 +182,7 @@ func (c *Controller) syncItem(ctx context.Context, tenant *v1alpha1.Tenant, item
 	switch {
 	case err == nil && got == item:
 		return nil, nil
-	case err != nil && !errors.Is(err, ErrNotFound):
+	case err != nil && !errors.Is(err, errNotFound):
 		return fmt.Errorf("reading the item %q: %w", id, err), nil
 	}
 	// A former leader may have deleted the item together with the Tenant, and this cache may not show that yet: an
@@ -233,7 +225,7 @@ func (c *Controller) deleteItem(ctx context.Context, tenant *v1alpha1.Tenant) er
 	switch _, err := c.service.Get(ctx, id); {
 	case err == nil:
 		return fmt.Errorf("deleting the item %q: %w", id, errNotDeleted)
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, errNotFound):
 		return fmt.Errorf("reading the item %q: %w", id, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted item", "id", id)

@@ -186,7 +186,7 @@ func TestDescribeFailure(t *testing.T) {
 	for text, err := range map[string]error{
 		"deleting failed: the external service cannot be reached" + again:                                                                                      errors.New("dial tcp 10.0.0.1:43210: refused"),
 		"deleting failed: the external service did not answer within 10s" + again:                                                                              context.DeadlineExceeded,
-		"deleting failed: the external service answered 500 Internal Server Error" + again:                                                                     &statusError{code: 500},
+		"deleting failed: the external service answered 500 Internal Server Error" + again:                                                                     problem("the external service answered 500 Internal Server Error"),
 		"deleting failed: the external service still has it" + again:                                                                                           fmt.Errorf("deleting: %w", errNotDeleted),
 		`the API server refused: configmaps "x" is forbidden: exceeded quota; it is tried again at least every 5 minutes, and at once when the Tenant changes`: forbidden(),
 	} {

@@ -165,13 +165,12 @@ func TrimTenant(tenant *v1alpha1.Tenant) *v1alpha1.Tenant {
 	return tenant
 }
 
-// TrimConfigMap returns what is read of a ConfigMap that a Tenant controls, nil for any other ConfigMap. Of one
-// with more keys than a Tenant can ask for it keeps one key too many: that is drift.
+// TrimConfigMap returns what is read of a ConfigMap that a Tenant controls, nil for any other ConfigMap.
 func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
 	if controller.ControllerOf(configMap, tenantGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.ConfigMap{Data: controller.TrimMap(configMap.Data, maxKeys+1)}
+	trimmed := &corev1.ConfigMap{Data: controller.TrimMap(configMap.Data, maxKeys)}
 	controller.SetOwned(trimmed, configMap)
 	controller.MarkLarge(trimmed, configMap)
 	return trimmed
