@@ -132,8 +132,9 @@ func convert(o *options, files []*tree.File) (converted []*tree.File) {
 		case slices.Contains(words, "newkind") && slices.ContainsFunc([]string{singular, from.GroupPackage}, func(of string) bool { return slices.Contains(words, of) }),
 			f.Path == "test/e2e/walkthrough_"+singular+"_test.go":
 			text = strings.NewReplacer(living, "", "e2e && newkind", "e2e").Replace(text)
-			text = rule.ReplaceAllString(r.Text(f.Path, text), o.letter+"$1")
-			f = &tree.File{Path: r.Text(f.Path, strings.TrimPrefix(f.Path, living)), Mode: f.Mode, Data: []byte(o.Markers(text, o.short))}
+			path := strings.TrimPrefix(f.Path, living)
+			text = rule.ReplaceAllString(r.Text(path, text), o.letter+"$1")
+			f = &tree.File{Path: r.Text(path, path), Mode: f.Mode, Data: []byte(o.Markers(text, o.short))}
 		default:
 			continue
 		}

@@ -111,6 +111,7 @@ func TestConvert(t *testing.T) {
 			}
 			lower := strings.ToLower(kind)
 			for path, want := range map[string]string{
+				"pkg/apis/bars/v1beta1/doc.go":                          "\npackage v1beta1\n",
 				"pkg/apis/bars/v1beta1/types.go":                        "path=" + o.Plural + ",shortName=b;bb,",
 				"pkg/controller/" + lower + "/controller.go":            `"` + o.Module + `/pkg/apis/bars/v1beta1"`,
 				"pkg/controller/" + lower + "/testdata/suites.yaml":     "kind: " + kind,
