@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
 
@@ -229,7 +230,7 @@ func TestReadyCondition(t *testing.T) {
 		rule, want string
 		next       func()
 	}{
-		{"rule Y11: ", "InvalidSpec: " + validateSpec(setting), func() { setting.Spec.Data = nil }},
+		{"rule Y11: ", `InvalidSpec: spec.data has the key "two words", which no ConfigMap can have: ` + validation.IsConfigMapKey("two words")[0], func() { setting.Spec.Data = nil }},
 		{"rule Y7: ", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Setting changes", func() { all.refused = nil }},
 		{"rule Y5: ", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Setting under another name`, func() { all.configMap = newOwned(terminating) }},
 		{"rule Y12: ", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},

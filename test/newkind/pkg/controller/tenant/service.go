@@ -38,9 +38,9 @@ import (
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 )
 
-// This file writes the finalizer and the item. The UID of the Tenant is the ID of the item: a request that is
-// repeated because its answer was lost finds the item of the first one, and a Tenant that is created anew under the
-// same name has another item.
+// This file has the client of the external service, and writes the finalizer and the item. The UID of the Tenant is the
+// ID of the item: a request that is repeated because its answer was lost finds the item of the first one, and a Tenant
+// that is created anew under the same name has another item.
 
 const (
 	// endpointFlag is the flag with the URL of the external service.
