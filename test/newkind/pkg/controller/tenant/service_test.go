@@ -138,6 +138,8 @@ func TestSyncItem(t *testing.T) {
 			tenant: newTenant(withoutFinalizer), configMaps: none(), prepare: unconfigured, requests: []string{status + "False/ItemFailed"}, events: failed},
 		"rule Z21: of a terminating Tenant the item is deleted, and then the finalizer removed": {tenant: gone, requests: []string{deleteItem, getX, removeFinalizer}},
 		"rule Z21: an item that is gone already is deleted":                                     {tenant: gone, prepare: missing, requests: []string{deleteItem, getX, removeFinalizer}},
+		"rule Z9: the next sync waits until the cache shows that": {
+			tenant: gone, then: func(*env) {}, requests: []string{deleteItem, getX, removeFinalizer}, err: "the caches are behind"},
 		"rule Z21: a deletion that fails keeps the Tenant, and is reported": {
 			tenant: gone, prepare: answers("503"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 503"},
 		"rule Z21: so does one that is redirected": {
