@@ -36,8 +36,7 @@ import (
 	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
 )
 
-// TestDescriptors compares each descriptor with its CRD and its data for the suites, and runs the controller that it
-// builds.
+// TestDescriptors compares descriptors with CRDs and data for the suites, and runs the controllers on empty caches.
 func TestDescriptors(t *testing.T) {
 	data, err := kinds.Read(".")
 	if err != nil || len(data) != 2 {
@@ -55,7 +54,6 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// runDescriptor runs the controller on empty caches.
 func runDescriptor(t *testing.T, descriptor *app.ControllerDescriptor) {
 	ctx, own := context.Background(), &clientfake.Clientset{}
 	env := fixture.NewEnv(t, descriptor.Kind, &own.Fake, scheme.Scheme)

@@ -38,6 +38,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/kinds"
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
@@ -47,9 +48,9 @@ const (
 	addFinalizer    = `patch tenants x {"metadata":{"finalizers":["tenancy.example.org/tenant"],"resourceVersion":"10"}}`
 	removeFinalizer = `patch tenants x {"metadata":{"finalizers":[],"resourceVersion":"10"}}`
 	putBlue         = `PUT /items/uid-x {"owner":"ns/x","displayName":"blue"}`
-	deleteItem      = "DELETE /items/uid-x"
+	deleteX         = "DELETE /items/uid-x"
 	itemFailed      = status + "False/ItemFailed" + withItem
-	deletionFailed  = status + "False/ItemDeletionFailed" + withItem
+	notDeleted      = status + "False/ItemDeletionFailed" + withItem
 	// stuck is an answer that never comes.
 	stuck = "stuck"
 )
@@ -109,7 +110,7 @@ func TestSyncItem(t *testing.T) {
 		})
 	}
 	unconfigured := func(e *env) { e.service = nil }
-	const failed, notDeleted = "Warning ItemFailed", "Warning ItemDeletionFailed"
+	const failed, told = "Warning ItemFailed", "Warning ItemDeletionFailed"
 	gone := newTenant(ready, deleted)
 	for name, test := range map[string]syncTest{
 		"rule Z17: the finalizer is added before anything else is written": {
@@ -136,21 +137,21 @@ func TestSyncItem(t *testing.T) {
 			prepare: answers(`200 {"owner":"` + strings.Repeat("x", 2*maxAnswer) + `"}`), requests: []string{itemFailed}, events: failed, err: "unexpected EOF"},
 		"rule Z20: without a service nothing is written but the status": {
 			tenant: newTenant(withoutFinalizer), configMaps: none(), prepare: unconfigured, requests: []string{status + "False/ItemFailed"}, events: failed},
-		"rule Z21: of a terminating Tenant the item is deleted, and then the finalizer removed": {tenant: gone, requests: []string{deleteItem, getX, removeFinalizer}},
-		"rule Z21: an item that is gone already is deleted":                                     {tenant: gone, prepare: missing, requests: []string{deleteItem, getX, removeFinalizer}},
+		"rule Z21: of a terminating Tenant the item is deleted, and then the finalizer removed": {tenant: gone, requests: []string{deleteX, getX, removeFinalizer}},
+		"rule Z21: an item that is gone already is deleted":                                     {tenant: gone, prepare: missing, requests: []string{deleteX, getX, removeFinalizer}},
 		"rule Z9: the next sync waits until the cache shows that": {
-			tenant: gone, then: func(*env) {}, requests: []string{deleteItem, getX, removeFinalizer}, err: "the caches are behind"},
+			tenant: gone, then: func(*env) {}, requests: []string{deleteX, getX, removeFinalizer}, err: "the caches are behind"},
 		"rule Z21: a deletion that fails keeps the Tenant, and is reported": {
-			tenant: gone, prepare: answers("503"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 503"},
+			tenant: gone, prepare: answers("503"), requests: []string{deleteX, notDeleted}, events: told, err: "answered 503"},
 		"rule Z21: so does one that is redirected": {
-			tenant: gone, prepare: answers("302"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 302"},
+			tenant: gone, prepare: answers("302"), requests: []string{deleteX, notDeleted}, events: told, err: "answered 302"},
 		"rule Z21: and one that the service has not carried out": {
-			tenant: gone, prepare: answers("202"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "still has it"},
+			tenant: gone, prepare: answers("202"), requests: []string{deleteX, notDeleted}, events: told, err: "still has it"},
 		"rule Z21: and one that cannot be verified": {
-			tenant: gone, prepare: answers("", "503"), requests: []string{deleteItem, deletionFailed}, events: notDeleted, err: "answered 503"},
-		"rule Z21: and one without a service": {tenant: gone, prepare: unconfigured, requests: []string{deletionFailed}, events: notDeleted},
+			tenant: gone, prepare: answers("", "503"), requests: []string{deleteX, notDeleted}, events: told, err: "answered 503"},
+		"rule Z21: and one without a service": {tenant: gone, prepare: unconfigured, requests: []string{notDeleted}, events: told},
 		"rule Z21: a finalizer that may not be removed is reported": {
-			tenant: gone, prepare: refused, requests: []string{deleteItem, getX, removeFinalizer, deletionFailed}, events: notDeleted, err: "a policy"},
+			tenant: gone, prepare: refused, requests: []string{deleteX, getX, removeFinalizer, notDeleted}, events: told, err: "a policy"},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
 	}
@@ -184,13 +185,13 @@ func TestEndpointFlag(t *testing.T) {
 }
 
 func TestDescribeFailure(t *testing.T) {
-	const again = "; it is tried again at least every 30 seconds"
+	const failed, again = "deleting failed: ", "; it is tried again at least every 30 seconds"
 	for text, err := range map[string]error{
-		"deleting failed: the external service cannot be reached" + again:                                                                                      errors.New("dial tcp 10.0.0.1:43210: refused"),
-		"deleting failed: the external service did not answer within 10s" + again:                                                                              context.DeadlineExceeded,
-		"deleting failed: the external service answered 500 Internal Server Error" + again:                                                                     problem("the external service answered 500 Internal Server Error"),
-		"deleting failed: the external service still has it" + again:                                                                                           fmt.Errorf("deleting: %w", errNotDeleted),
-		`the API server refused: configmaps "x" is forbidden: exceeded quota; it is tried again at least every 5 minutes, and at once when the Tenant changes`: forbidden(),
+		failed + "the external service cannot be reached" + again:                  errors.New("dial tcp 10.0.0.1:43210: refused"),
+		failed + "the external service did not answer within 10s" + again:          context.DeadlineExceeded,
+		failed + "the external service answered 500 Internal Server Error" + again: problem("the external service answered 500 Internal Server Error"),
+		failed + "the external service still has it" + again:                       fmt.Errorf("deleting: %w", errNotDeleted),
+		controller.DescribeRefusal(tenantKind, forbidden()):                        forbidden(),
 	} {
 		fixture.Differ(t, "rule Z19: the message", text, describeFailure("deleting", err))
 	}

@@ -28,8 +28,7 @@ const (
 	ReasonConfigMapProgressing = "ConfigMapProgressing"
 	// ReasonConfigMapNotOwned says that a ConfigMap of the name exists and has another controller, or none.
 	ReasonConfigMapNotOwned = "ConfigMapNotOwned"
-	// ReasonConfigMapContested says that another writer keeps changing what this controller enforces on the
-	// ConfigMap.
+	// ReasonConfigMapContested says that another writer keeps changing what is enforced on the ConfigMap.
 	ReasonConfigMapContested = "ConfigMapContested"
 	// ReasonConfigMapRejected says that the API server refuses the ConfigMap, or the finalizer: it is invalid, or a
 	// quota, a policy or RBAC forbids it.
