@@ -118,6 +118,8 @@ func exploredStarts() []explore.Start {
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
 	editB := sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditReplicas, Replicas: 0}
 	deleteA := sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
+	recreateA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditRecreate}
+	copyA := sim.Op{Verb: sim.CopyDeployment, Deployment: a, Other: "c"}
 	adoptA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAskAdoption, Foo: x}
 	rewrite, stall := sim.Op{Verb: sim.Rewrite}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
 	policies := []explore.Operation{
@@ -140,6 +142,9 @@ func exploredStarts() []explore.Start {
 			spec.DeploymentName, spec.Image = b, "nginx:2"
 		})
 	}}
+	container := explore.Operation{Story: "kubectl edit deployment a: another name of the container", Do: func(store *sim.Store) {
+		store.Change(sim.Deployments, a, func(d sim.Object) { d.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Name = "web" })
+	}}
 	return []explore.Start{
 		{Name: "x has a, y waits for it", Operations: then(createX, waitingY), Then: then(renameX, deleteX, orphanX, deleteA), IsLarge: true, Part: "1+0", All: "1+1"},
 		{
@@ -151,6 +156,12 @@ func exploredStarts() []explore.Start {
 			Then: then(imageX, sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, deleteX, deleteA, editA, editB),
 		},
 		{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1 2+0"},
+		{
+			Name: "x has a with strategy Recreate, and a copy of it", Operations: then(createX, recreateA, copyA),
+			Then: then(renameX, editB, deleteA), Part: "1+0", All: "1+1 2+0",
+		},
+		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
+		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX, renameX), container), Part: "1+0", All: "1+1 2+0"},
 		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
 		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+0", All: "1+1"},
 		{Name: "empty, two workers, two Foos", Then: []explore.Operation{both}, Workers: 2, All: "1+0"},

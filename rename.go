@@ -166,7 +166,7 @@ func planCleanup(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeploymen
 			return nil, ""
 		}
 		return due, fmt.Sprintf("spec.deploymentName is now %q", foo.Spec.DeploymentName)
-	case len(old.cycle) == 0 || len(old.cycle) == maxCycle || smallest(old.cycle).Name < foo.Name:
+	case old.breaker(foo) != foo:
 		return nil, ""
 	}
 	last := old.cycle[len(old.cycle)-1]
@@ -187,10 +187,10 @@ func isRolledOut(d *appsv1.Deployment, needsPods bool, now time.Time) bool {
 func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) (oldDeployments, error) {
 	due, why := planCleanup(foo, current, old, c.Clock.Now())
 	if len(due) == 0 {
-		if len(old.cycle) > 0 && len(old.cycle) < maxCycle && smallest(old.cycle).Name < foo.Name {
+		if breaker := old.breaker(foo); breaker != nil && breaker != foo {
 			// No event enqueues the Foo that has to break the cycle when the cycle closes. If all enqueued
 			// each other, they would do so for ever.
-			c.Worker.Queue.AddHighPriority(cache.MetaObjectToName(smallest(old.cycle)))
+			c.Worker.Queue.AddHighPriority(cache.MetaObjectToName(breaker))
 		}
 		return old, nil
 	}
@@ -247,8 +247,12 @@ func (c *Controller) checkCleanup(ctx context.Context, foo *v1alpha1.Foo, curren
 	return nil
 }
 
-func smallest(foos []*v1alpha1.Foo) *v1alpha1.Foo {
-	return slices.MinFunc(foos, func(a, b *v1alpha1.Foo) int { return strings.Compare(a.Name, b.Name) })
+// breaker returns the Foo that has to break the cycle of foo, nil if there is none or it is too long to be followed.
+func (o *oldDeployments) breaker(foo *v1alpha1.Foo) *v1alpha1.Foo {
+	if len(o.cycle) == 0 || len(o.cycle) == maxCycle {
+		return nil
+	}
+	return slices.MinFunc(append(slices.Clip(o.cycle), foo), func(a, b *v1alpha1.Foo) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // followNames goes from foo to the owner of the Deployment that it asks for, to the owner of the
@@ -290,15 +294,14 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 // former ones.
 func describeWait(foo *v1alpha1.Foo, old oldDeployments, now time.Time) metav1.Condition {
 	recreating := old.recreating()
-	reason, message := v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
+	message := fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
 		foo.Spec.DeploymentName, quotedNames(recreating))
 	for _, former := range recreating {
 		if stalled := deployment.DescribeStalledTermination(former, now); stalled != "" {
-			reason, message = v1alpha1.ReasonDeploymentStalled, message+"; "+stalled
-			break
+			return controller.NotReady(v1alpha1.ReasonDeploymentStalled, message+"; "+stalled)
 		}
 	}
-	return controller.NotReady(reason, message)
+	return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, message)
 }
 
 // describeOldDeployments returns what the message of Ready adds about the old Deployments, "" if

@@ -402,6 +402,7 @@ func TestLongCycle(t *testing.T) {
 	for others, want := range map[int]string{
 		maxCycle - 1: `Foo "zz-foo-099" waits for that name in a cycle of renames; Deployment "d1" will not be a copy of it but the default one`,
 		maxCycle:     "100 or more Foos wait for each other's names",
+		maxCycle + 1: "100 or more Foos wait for each other's names",
 	} {
 		// The Foo of number i has the Deployment i and asks for the next one; the last one asks for the first.
 		name := func(i int) string { return fmt.Sprint("d", i%(others+1)) }
@@ -420,5 +421,12 @@ func TestLongCycle(t *testing.T) {
 				f.Errorf("rule 8: a cycle of %d: %s", others+1, told)
 			}
 		}, all...)
+		// Without a former Deployment the first Foo is in no cycle.
+		inCluster(t, func(f *fixture) {
+			f.sync("")
+			if _, told := f.stored(); strings.Contains(told, "wait for each other") {
+				f.Errorf("rule 8: a Foo that has none of %d names: %s", others+1, told)
+			}
+		}, slices.Delete(all, 1, 2)...)
 	}
 }

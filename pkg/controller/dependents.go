@@ -319,10 +319,8 @@ func (d *Dependents[O, T]) checkOwner(owner O, answer T) error {
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
 	state.accepted, kept = nil, d.Trim(answer)
 	sent, whole := d.Diff(owner, desired, desired), d.Diff(owner, desired, answer)
-	for _, change := range d.Diff(owner, desired, kept).Changes {
-		if sent.changes(change.Field) {
-			continue
-		}
+	byOthers := slices.DeleteFunc(d.Diff(owner, desired, kept).Changes, func(c Change) bool { return sent.changes(c.Field) })
+	for _, change := range byOthers {
 		if !whole.changes(change.Field) {
 			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
 		}

@@ -96,7 +96,9 @@ func TestSweep(t *testing.T) {
 		if got := w.state(ownerOf("foo", "anew"), store); got.overridden != "" {
 			t.Errorf("rule 11: a Foo made anew inherits that admission took %q from the earlier one", got.overridden)
 		}
-		time.Sleep(sweepPeriod - time.Second)
+		time.Sleep(sweepPeriod - writeTTL)
+		w.Wrote(ownerOf("old", "uid"), store, "10")
+		time.Sleep(writeTTL - time.Second)
 		w.Deleted(ownerOf("baz", "uid"), store, ownerOf("web", "uid-web"))
 		w.Wrote(ownerOf("bar", "uid"), store, "10")
 		time.Sleep(2 * time.Second)
@@ -104,6 +106,9 @@ func TestSweep(t *testing.T) {
 			if err := w.Seen(testKey(name)); !errors.Is(err, ErrStaleCache) {
 				t.Errorf("rule 14: two seconds after a write for %s a sync waits because of: %v", name, err)
 			}
+		}
+		if w.owners[testKey("old")] != nil {
+			t.Error("rule 23: a write for which no sync waits any more is remembered until the next sweep")
 		}
 	})
 	c := clocktesting.NewFakeClock(time.Now())

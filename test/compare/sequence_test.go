@@ -129,7 +129,7 @@ func (s *sequence) run() {
 	end := s.random.IntN(sequenceLength)
 	for i := range sequenceLength {
 		if s.policy == terminating && i == end {
-			s.store.Do(sim.Op{Verb: sim.DeleteNamespace})
+			s.store.Terminate()
 			s.must(s.server.kube.CoreV1().Namespaces().Delete(s.Context(), s.namespace, metav1.DeleteOptions{}))
 			s.sent = append(s.sent, namespaceDeleted)
 		}
@@ -159,10 +159,10 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	as := controllerName
 	if c = s.inForce(c); s.policy == refuse && r.Resource == sim.Deployments && s.chance(80) {
 		as, c.policy = refusedName, refuse
-		s.store.Do(sim.Op{Verb: sim.Refuse, Count: 1})
+		s.store.RefuseWrites(sim.Deployments)
 	}
 	want, wantErr := s.store.Serve(r)
-	s.store.Do(sim.Op{Verb: sim.Refuse})
+	s.store.RefuseWrites("")
 	got, gotErr := s.server.send(s.Context(), as, s.namespace, s.translate(r))
 	text := answer(gotErr)
 	if text != answer(wantErr) {

@@ -22,14 +22,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -88,7 +87,7 @@ func (s *sequence) operate(op sim.Op) {
 	s.sent = append(s.sent, fmt.Sprintf("%+v: %s", op, c.state))
 	s.store.Do(op)
 	u := &user{sequence: s}
-	u.do(op)
+	op.Do(u)
 	text := answer(u.err)
 	if u.err == nil && s.settled == len(s.history) {
 		if text = "no change"; slices.ContainsFunc(u.answers, s.isReordered) {
@@ -117,21 +116,25 @@ func (u *user) send(r *sim.Request) (object sim.Object) {
 	return object
 }
 
-func (u *user) get(resource, name string) sim.Object {
+// Get implements sim.User.
+func (u *user) Get(resource, name string) sim.Object {
 	return u.send(&sim.Request{Verb: "get", Resource: resource, Name: name})
 }
 
-func (u *user) create(resource string, object sim.Object) {
+// Create implements sim.User.
+func (u *user) Create(resource string, object sim.Object) {
 	u.send(&sim.Request{Verb: "create", Resource: resource, Object: object})
 }
 
-func (u *user) delete(resource, name string, propagation metav1.DeletionPropagation) {
+// Delete implements sim.User.
+func (u *user) Delete(resource, name string, propagation metav1.DeletionPropagation) {
 	u.send(&sim.Request{Verb: "delete", Resource: resource, Name: name, Options: metav1.DeleteOptions{PropagationPolicy: &propagation}})
 }
 
-// change writes the object, whose owners the change may take from the store.
-func (u *user) change(resource, name, subresource string, change func(sim.Object)) {
-	if object := u.get(resource, name); object != nil {
+// Change writes the object, whose owners the change may take from the store.
+func (u *user) Change(path, name string, change func(sim.Object)) {
+	resource, subresource, _ := strings.Cut(path, "/")
+	if object := u.Get(resource, name); object != nil {
 		change(object)
 		refs := object.GetOwnerReferences()
 		for i := range refs {
@@ -141,58 +144,8 @@ func (u *user) change(resource, name, subresource string, change func(sim.Object
 	}
 }
 
-func (u *user) changeSpec(name string, change func(*v1alpha1.FooSpec)) {
-	u.change(sim.Foos, name, "", func(o sim.Object) { change(&o.(*v1alpha1.Foo).Spec) })
-}
-
-func (u *user) do(op sim.Op) {
-	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}}
-	switch op.Verb {
-	case sim.CreateFoo:
-		if op.Deployment != "" {
-			foo.Spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: &op.Replicas, Image: op.NewImage}
-		}
-		u.create(sim.Foos, foo)
-	case sim.ScaleFoo:
-		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = &op.Replicas })
-	case sim.SetImage:
-		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
-	case sim.Rename:
-		u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = op.Deployment })
-	case sim.Swap:
-		one, other := u.get(sim.Foos, op.Foo), u.get(sim.Foos, op.Other)
-		if u.err == nil {
-			a, b := one.(*v1alpha1.Foo).Spec.DeploymentName, other.(*v1alpha1.Foo).Spec.DeploymentName
-			u.changeSpec(op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(b, a) })
-			u.changeSpec(op.Other, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(a, b) })
-		}
-	case sim.DeleteFoo:
-		u.delete(sim.Foos, op.Foo, op.Propagation)
-	case sim.RecreateFoo:
-		former := u.get(sim.Foos, op.Foo)
-		u.delete(sim.Foos, op.Foo, metav1.DeletePropagationBackground)
-		if u.err == nil {
-			foo.Spec = former.(*v1alpha1.Foo).Spec
-			u.create(sim.Foos, foo)
-		}
-	case sim.AddCondition:
-		u.change(sim.Foos, op.Foo, "status", func(o sim.Object) {
-			meta.SetStatusCondition(&o.(*v1alpha1.Foo).Status.Conditions, metav1.Condition{
-				Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: now(),
-			})
-		})
-	case sim.CreateForeign:
-		u.create(sim.Deployments, sim.ForeignDeployment(op.Deployment))
-	case sim.CopyDeployment:
-		if object := u.get(sim.Deployments, op.Deployment); object != nil {
-			u.create(sim.Deployments, sim.CopyOfDeployment(object.(*appsv1.Deployment), op.Other))
-		}
-	case sim.DeleteDeployment:
-		u.delete(sim.Deployments, op.Deployment, op.Propagation)
-	case sim.EditDeployment:
-		u.change(sim.Deployments, op.Deployment, "", func(o sim.Object) { u.store.Edit(o.(*appsv1.Deployment), op) })
-	}
-}
+// Now implements sim.User.
+func (u *user) Now() metav1.Time { return now() }
 
 // controlPlane lets the garbage collector or the Deployment controller of the simulated cluster write about one
 // object, and sends the same to the real API server.
@@ -214,11 +167,11 @@ func (s *sequence) controlPlane() {
 		u, before := &user{sequence: s}, s.present[e.name()]
 		switch {
 		case c.verb == roller:
-			u.change(e.resource, name, "status", func(o sim.Object) { o.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status })
+			u.Change(e.resource+"/status", name, func(o sim.Object) { o.(*appsv1.Deployment).Status = e.Object.(*appsv1.Deployment).Status })
 		case before.GetDeletionTimestamp() == nil && (e.Type == watch.Deleted || e.Object.GetDeletionTimestamp() != nil):
-			u.delete(e.resource, before.GetName(), metav1.DeletePropagationBackground)
+			u.Delete(e.resource, before.GetName(), metav1.DeletePropagationBackground)
 		default:
-			u.change(e.resource, before.GetName(), "", func(o sim.Object) {
+			u.Change(e.resource, before.GetName(), func(o sim.Object) {
 				o.SetOwnerReferences(slices.Clone(e.Object.GetOwnerReferences()))
 				if o.SetFinalizers(e.Object.GetFinalizers()); e.Type == watch.Deleted {
 					o.SetFinalizers(nil)

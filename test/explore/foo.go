@@ -59,7 +59,7 @@ func FooKind() Kind {
 // FooOperations are those operations of users.
 func FooOperations(ops ...sim.Op) (all []Operation) {
 	for _, op := range ops {
-		all = append(all, Operation{strings.ReplaceAll(op.Script(), "\n", " "), func(store *sim.Store) { store.Do(op) }})
+		all = append(all, Operation{op.String(), func(store *sim.Store) { store.Do(op) }})
 	}
 	return all
 }

@@ -111,7 +111,7 @@ func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
 // rollOutOne is one step of a rollout: the Deployment controller first writes the observedGeneration, and in the next
 // step the replicas.
 func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
-	if deployment == nil || deployment.DeletionTimestamp != nil {
+	if deployment.DeletionTimestamp != nil {
 		return
 	}
 	after := copyOf(deployment)

@@ -20,6 +20,9 @@ limitations under the License.
 package sim
 
 import (
+	"fmt"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -40,14 +43,8 @@ const (
 	CopyDeployment   Verb = "copy a Deployment, owner references included"
 	EditDeployment   Verb = "edit a Deployment"
 	DeleteDeployment Verb = "delete a Deployment"
-	// Rewrite begins to change the registry of all images that are written, as a
-	// MutatingAdmissionPolicy does, until the end of the sequence and beyond.
+	// Rewrite begins to change the registry of all images that are written, as a MutatingAdmissionPolicy does.
 	Rewrite Verb = "let a policy rewrite images"
-	// Refuse begins to refuse every write to a Deployment, as a ValidatingAdmissionPolicy does; with a
-	// Count of 0 it ends that.
-	Refuse Verb = "let a policy refuse writes"
-	// DeleteNamespace deletes the namespace, which is terminating from then on.
-	DeleteNamespace Verb = "delete the namespace"
 )
 
 // Edit is a change that a user makes to a Deployment.
@@ -102,6 +99,18 @@ type Op struct {
 	NewImage               string
 	Propagation            metav1.DeletionPropagation
 	Edit                   Edit
-	// Count is 0 if Refuse ends.
-	Count int
+}
+
+// String tells the operation by what it uses.
+func (op Op) String() string {
+	uses := []string{string(op.Verb)}
+	for _, use := range []string{op.Foo, op.Deployment, op.Other, op.NewImage, string(op.Propagation), string(op.Edit)} {
+		if use != "" {
+			uses = append(uses, use)
+		}
+	}
+	if op.Verb == CreateFoo || op.Verb == ScaleFoo || op.Edit == EditReplicas {
+		uses = append(uses, fmt.Sprint(op.Replicas))
+	}
+	return strings.Join(uses, " ")
 }

@@ -122,6 +122,9 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	}
 	switch got := imageOf(deployment); {
 	case foo.Spec.Image == "" || got == foo.Spec.Image:
+	case got == "":
+		expect(ready, v1alpha1.ReasonInvalidSpec, strconv.Quote(containerName), report)
+		return
 	case got != Mirror+foo.Spec.Image:
 		report("asks for image %s, its Deployment has %s", foo.Spec.Image, got)
 	case !strings.Contains(ready.Message, got):

@@ -285,49 +285,48 @@ func (s *Store) checkPolicy(o *objects, r *Request) error {
 	return apierrors.NewForbidden(o.group, r.Name, errors.New(text))
 }
 
-// Do does what a user does. An operation on an object that does not exist does nothing, like a
-// kubectl command that fails.
+// Do does what a user does. Rewrite is a policy that is in force from then on.
 func (s *Store) Do(op Op) {
-	switch op.Verb {
-	case CreateForeign, CopyDeployment, EditDeployment, DeleteDeployment:
-		s.doToDeployment(op)
-	case Rewrite:
-		s.rewrites = true
-	case Refuse:
-		if s.refused = ""; op.Count > 0 {
-			s.refused = Deployments
-		}
-	case DeleteNamespace:
-		s.terminating = true
-	default:
-		s.doToFoo(op)
-	}
+	s.rewrites = s.rewrites || op.Verb == Rewrite
+	op.Do(s)
 }
 
-// Create is what users do: it does nothing if there is an object of the name.
+// Get implements User.
+func (s *Store) Get(resource, name string) Object { return s.of(resource).present[name] }
+
+// Create implements User.
 func (s *Store) Create(resource string, object Object) {
 	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
 		s.must(s.create(o, s.admit(object)))
 	}
 }
 
-// Change is what users do: it does nothing if there is no object of the name.
+// Change implements User.
 func (s *Store) Change(resource, name string, change func(Object)) {
+	resource, _, _ = strings.Cut(resource, "/")
 	o := s.of(resource)
-	if object := o.present[name]; object != nil {
-		after := copyOf(object)
-		change(after)
-		noteManager(object, after, false)
-		s.replace(o, s.admit(after))
+	object := o.present[name]
+	if object == nil {
+		return
 	}
+	after := copyOf(object)
+	change(after)
+	if foo, ok := after.(*v1alpha1.Foo); ok && foo.Spec.DeploymentName == "" && !sameIntent(object, after) {
+		return // The schema refuses it.
+	}
+	noteManager(object, after, false)
+	s.replace(o, s.admit(after))
 }
 
-// Delete is what users do: it does nothing if there is no object of the name.
+// Delete implements User.
 func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropagation) {
 	if o := s.of(resource); o.present[name] != nil {
 		s.must(s.remove(o, name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
 	}
 }
+
+// Terminate deletes the namespace, which is terminating from then on.
+func (s *Store) Terminate() { s.terminating = true }
 
 // RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
 // it ends that.
@@ -345,7 +344,7 @@ func (s *Store) StripOwners() { s.strips = true }
 // Strips reports whether that policy is in force.
 func (s *Store) Strips() bool { return s.strips }
 
-// Now returns the present time.
+// Now implements User.
 func (s *Store) Now() metav1.Time { return s.now() }
 
 // Collect and RollOut are one step of the garbage collector, and of the Deployment controller, about one
@@ -361,7 +360,9 @@ func (s *Store) Collect(resource, name string) bool {
 // RollOut is described with Collect.
 func (s *Store) RollOut(name string) bool {
 	before := s.version
-	s.rollOutOne(s.deployment(name))
+	if deployment, ok := s.deployments.present[name].(*appsv1.Deployment); ok {
+		s.rollOutOne(deployment)
+	}
 	return s.version != before
 }
 
@@ -387,26 +388,39 @@ func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.stored(o.group.Resource, Event{kind, stored})
 }
 
-func (s *Store) foo(name string) *v1alpha1.Foo {
-	foo, _ := s.foos.present[name].(*v1alpha1.Foo)
-	return foo
-}
-
-func (s *Store) deployment(name string) *appsv1.Deployment {
-	deployment, _ := s.deployments.present[name].(*appsv1.Deployment)
-	return deployment
-}
-
 // State returns the present state. The caller must not change the objects.
 func (s *Store) State() State {
 	state := State{Foos: map[string]*v1alpha1.Foo{}, Deployments: map[string]*appsv1.Deployment{}}
 	for name := range s.foos.present {
-		state.Foos[name] = s.foo(name)
+		state.Foos[name] = s.foos.present[name].(*v1alpha1.Foo)
 	}
 	for name := range s.deployments.present {
-		state.Deployments[name] = s.deployment(name)
+		state.Deployments[name] = s.deployments.present[name].(*appsv1.Deployment)
 	}
 	return state
+}
+
+func (s *Store) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
+func (s *Store) admit(object Object) Object {
+	deployment, ok := object.(*appsv1.Deployment)
+	if !ok {
+		return object
+	}
+	if s.strips {
+		deployment.OwnerReferences = nil
+	}
+	for i := range deployment.Spec.Template.Spec.Containers {
+		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
+			*image = Mirror + *image
+		}
+	}
+	return deployment
 }
 
 func copyOf[T Object](object T) T {

@@ -17,6 +17,7 @@ limitations under the License.
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -31,107 +32,78 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func (s *Store) doToFoo(op Op) {
-	if op.Verb == CreateFoo {
+// User is what users have of an API server. Each method does nothing if it cannot: like kubectl, it fails.
+type User interface {
+	// Get returns an object, nil if there is none. A resource may be a subresource, such as foos/status.
+	Get(resource, name string) Object
+	Create(resource string, object Object)
+	Change(resource, name string, change func(Object))
+	Delete(resource, name string, propagation metav1.DeletionPropagation)
+	Now() metav1.Time
+}
+
+// Do does the operation, but for Rewrite, which is no request.
+func (op Op) Do(u User) {
+	switch op.Verb {
+	case CreateFoo:
 		spec := v1alpha1.FooSpec{}
 		if op.Deployment != "" {
 			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
 		}
-		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec})
-		return
-	}
-	foo := s.foo(op.Foo)
-	if foo == nil {
-		return
-	}
-	switch op.Verb {
+		u.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec})
 	case ScaleFoo:
-		s.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
 	case SetImage:
-		s.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
 	case Rename:
-		s.rename(op.Foo, op.Deployment)
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = op.Deployment })
 	case Swap:
-		if other := s.foo(op.Other); other != nil {
-			a, b := foo.Spec.DeploymentName, other.Spec.DeploymentName
-			s.rename(op.Foo, b)
-			s.rename(op.Other, a)
+		one, other := u.Get(Foos, op.Foo), u.Get(Foos, op.Other)
+		if one != nil && other != nil {
+			a, b := one.(*v1alpha1.Foo).Spec.DeploymentName, other.(*v1alpha1.Foo).Spec.DeploymentName
+			changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(b, a) })
+			changeSpec(u, op.Other, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(a, b) })
 		}
 	case DeleteFoo:
-		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
+		u.Delete(Foos, op.Foo, op.Propagation)
 	case RecreateFoo:
-		s.must(s.remove(s.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-		s.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: foo.Spec})
+		if former := u.Get(Foos, op.Foo); former != nil {
+			u.Delete(Foos, op.Foo, metav1.DeletePropagationBackground)
+			u.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: former.(*v1alpha1.Foo).Spec})
+		}
 	case AddCondition:
-		foo = copyOf(foo)
-		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
-			Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: s.now(),
+		u.Change(Foos+"/status", op.Foo, func(object Object) {
+			meta.SetStatusCondition(&object.(*v1alpha1.Foo).Status.Conditions, metav1.Condition{
+				Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: u.Now(),
+			})
 		})
-		s.replace(s.foos, foo)
-	}
-}
-
-func (s *Store) must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func (s *Store) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
-	foo := copyOf(s.foo(name))
-	// The schema refuses other changes as long as there is no name.
-	if foo.Spec.DeploymentName != "" {
-		change(&foo.Spec)
-		s.replace(s.foos, foo)
-	}
-}
-
-func (s *Store) rename(name, deployment string) {
-	foo := copyOf(s.foo(name))
-	if deployment == "" {
-		return
-	}
-	if foo.Spec.Replicas == nil {
-		foo.Spec.Replicas = ptr.To[int32](1)
-	}
-	foo.Spec.DeploymentName = deployment
-	s.replace(s.foos, foo)
-}
-
-func (s *Store) doToDeployment(op Op) {
-	switch deployment := s.deployment(op.Deployment); op.Verb {
 	case CreateForeign:
-		s.Create(Deployments, ForeignDeployment(op.Deployment))
+		u.Create(Deployments, ForeignDeployment(op.Deployment))
 	case CopyDeployment:
-		if deployment != nil {
-			s.Create(Deployments, CopyOfDeployment(deployment, op.Other))
+		if original := u.Get(Deployments, op.Deployment); original != nil {
+			u.Create(Deployments, copyOfDeployment(original.(*appsv1.Deployment), op.Other))
 		}
 	case DeleteDeployment:
-		s.Delete(Deployments, op.Deployment, op.Propagation)
+		u.Delete(Deployments, op.Deployment, op.Propagation)
 	case EditDeployment:
-		s.Change(Deployments, op.Deployment, func(object Object) { s.Edit(object.(*appsv1.Deployment), op) })
+		op.edit(u)
 	}
 }
 
-// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
-func (s *Store) admit(object Object) Object {
-	deployment, ok := object.(*appsv1.Deployment)
-	if !ok {
-		return object
-	}
-	if s.strips {
-		deployment.OwnerReferences = nil
-	}
-	for i := range deployment.Spec.Template.Spec.Containers {
-		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
-			*image = Mirror + *image
-		}
-	}
-	return deployment
+func changeSpec(u User, name string, change func(*v1alpha1.FooSpec)) {
+	u.Change(Foos, name, func(object Object) { change(&object.(*v1alpha1.Foo).Spec) })
 }
 
-// Edit changes the Deployment as the operation asks.
-func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
+// edit changes a Deployment.
+func (op Op) edit(u User) {
+	var foo *v1alpha1.Foo
+	if op.Edit == EditHandOver {
+		foo, _ = u.Get(Foos, op.Foo).(*v1alpha1.Foo)
+	}
+	u.Change(Deployments, op.Deployment, func(object Object) { op.change(object.(*appsv1.Deployment), foo) })
+}
+
+func (op Op) change(deployment *appsv1.Deployment, foo *v1alpha1.Foo) {
 	spec := &deployment.Spec
 	switch op.Edit {
 	case EditReplicas:
@@ -153,7 +125,7 @@ func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
 	case EditRelease:
 		deployment.OwnerReferences = nil
 	case EditHandOver:
-		if foo := s.foo(op.Foo); foo != nil {
+		if foo != nil {
 			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
 		}
 	case EditAskAdoption:
@@ -178,9 +150,9 @@ func (s *Store) Edit(deployment *appsv1.Deployment, op Op) {
 	}
 }
 
-// CopyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
+// copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
 // no managed fields.
-func CopyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
+func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
 		Spec:       *deployment.Spec.DeepCopy(),
