@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 )
@@ -125,7 +126,7 @@ func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) cont
 	patch := controller.NewPatch(current)
 	deployment.CompareReplicas(&patch, current, desired)
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		deployment.SetInContainer(&patch, containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
+		deployment.SetInContainer(&patch, containerName, foo.Spec.Image, client.Bounded(container.Image), foo.Spec.Image, "image")
 	}
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
@@ -228,9 +229,9 @@ func newTrimmer() trimmer {
 
 // trimFoo trims a Foo. The CRD bounds spec and status.
 func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
-	controller.TrimMetadata(foo)
-	controller.TrimConditions(foo.Status.Conditions)
-	foo.Spec.Image = controller.Intern(foo.Spec.Image)
+	client.TrimMetadata(foo)
+	client.TrimConditions(foo.Status.Conditions)
+	foo.Spec.Image = client.Intern(foo.Spec.Image)
 	return foo
 }
 
@@ -239,8 +240,8 @@ func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	if adoptBy := d.Annotations[v1alpha1.AdoptByAnnotation]; adoptBy != "" && metav1.GetControllerOfNoCopy(d) == nil {
 		asking := &appsv1.Deployment{}
-		controller.SetIdentity(asking, d)
-		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: controller.Bounded(adoptBy)}
+		client.SetIdentity(asking, d)
+		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: client.Bounded(adoptBy)}
 		controller.MarkLarge(asking, &d.Spec)
 		return asking
 	}
@@ -249,7 +250,7 @@ func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	}
 	var template corev1.PodTemplateSpec
 	if container := deployment.Container(d, containerName); container != nil {
-		template.Spec.Containers = t.interner.Containers(container.Name, controller.Bounded(container.Image))
+		template.Spec.Containers = t.interner.Containers(container.Name, client.Bounded(container.Image))
 	}
 	return t.interner.Trim(d, template)
 }

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package client builds the configurations of the clients of the API server, and asks it what it serves.
+// Package client builds the configurations of the clients of the API server, asks it what it serves, and trims what
+// caches keep of its objects.
 package client
 
 import (

@@ -20,13 +20,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 // FieldManager is the field manager of every write.
@@ -138,88 +138,18 @@ func DescribeNotOwned(dependent metav1.Object, dependentKind string, object meta
 	}
 }
 
-// Users write labels, owner references and Pod templates of up to 1.5 MB. A cache that kept them would let
-// one user exhaust the memory of the process, so what follows keeps what is read, and bounds it.
-
 const (
-	// maxOwnerReferences is how many owner references are kept of an object without a controller, for messages.
-	maxOwnerReferences = 8
-	// maxValue bounds a text that is compared, in characters. No text that a controller asks for is longer.
-	maxValue = 1024
 	// largeMark is an annotation that exists only in caches: the whole object was large.
 	largeMark = "sample-controller/large"
 	// maxEncoded is how many bytes an object may take as protobuf before it is large.
 	maxEncoded = 32 << 10
 )
 
-// TrimMetadata drops the labels, annotations, finalizers and managed fields of an object, and trims its owners.
-func TrimMetadata(object metav1.Object) {
-	object.SetNamespace(Intern(object.GetNamespace()))
-	object.SetOwnerReferences(trimOwners(object))
-	object.SetLabels(nil)
-	object.SetAnnotations(nil)
-	object.SetFinalizers(nil)
-	object.SetManagedFields(nil)
-}
-
-// SetIdentity copies what controllers read of any object: identity, deletion timestamp and owners.
-func SetIdentity(to, from metav1.Object) {
-	to.SetName(from.GetName())
-	to.SetNamespace(Intern(from.GetNamespace()))
-	to.SetUID(from.GetUID())
-	to.SetResourceVersion(from.GetResourceVersion())
-	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
-	to.SetOwnerReferences(trimOwners(from))
-}
-
 // SetOwned copies what controllers read of any dependent: what SetIdentity does, and the label of this program.
 func SetOwned(to, from metav1.Object) {
-	SetIdentity(to, from)
+	client.SetIdentity(to, from)
 	if value, ok := from.GetLabels()[ManagedByLabel]; ok {
-		to.SetLabels(map[string]string{ManagedByLabel: Intern(value)})
-	}
-}
-
-// TrimMap returns so many entries of a map, the first by their keys, and one more: that there are too many is drift.
-func TrimMap(whole map[string]string, wanted int) map[string]string {
-	kept, keys := map[string]string{}, slices.Sorted(maps.Keys(whole))
-	for _, key := range keys[:min(len(keys), wanted+1)] {
-		kept[Intern(key)] = Bounded(whole[key])
-	}
-	return kept
-}
-
-// trimOwners returns the owner reference of the object's controller, or without one the first references.
-func trimOwners(object metav1.Object) []metav1.OwnerReference {
-	owners := object.GetOwnerReferences()
-	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
-		owners = []metav1.OwnerReference{*ref}
-	}
-	if len(owners) == 0 {
-		return nil
-	}
-	trimmed := make([]metav1.OwnerReference, min(len(owners), maxOwnerReferences))
-	for i := range trimmed {
-		owner := &owners[i]
-		trimmed[i] = metav1.OwnerReference{
-			APIVersion: Intern(Bounded(owner.APIVersion)), Kind: Intern(Bounded(owner.Kind)),
-			Name: Bounded(owner.Name), UID: types.UID(Bounded(string(owner.UID))),
-			Controller: owner.Controller, BlockOwnerDeletion: owner.BlockOwnerDeletion,
-		}
-	}
-	return trimmed
-}
-
-// TrimConditions interns what conditions have in common. It keeps conditions of other types, because a
-// status without them would delete them; the CRD bounds them.
-func TrimConditions(conditions []metav1.Condition) {
-	for i := range conditions {
-		condition := &conditions[i]
-		condition.Type, condition.Reason = Intern(condition.Type), Intern(condition.Reason)
-		if condition.Status == metav1.ConditionTrue {
-			// Very many objects have no problem, and few messages say so.
-			condition.Message = Intern(condition.Message)
-		}
+		to.SetLabels(map[string]string{ManagedByLabel: client.Intern(value)})
 	}
 }
 
@@ -237,26 +167,4 @@ func MarkLarge(trimmed metav1.Object, whole interface{ Size() int }) {
 func isLarge(object metav1.Object) bool {
 	_, marked := object.GetAnnotations()[largeMark]
 	return marked
-}
-
-// Intern returns an equal string of which the process holds one copy.
-func Intern(s string) string {
-	return unique.Make(s).Value()
-}
-
-// Bounded returns the text, cut off after 1024 characters: like the whole text that differs from all
-// that a controller asks for.
-func Bounded(s string) string {
-	return bounded(s, maxValue)
-}
-
-func bounded(s string, most int) string {
-	characters := 0
-	for i := range s {
-		if characters == most {
-			return s[:i] + "…" // A copy, which does not keep the whole text in memory.
-		}
-		characters++
-	}
-	return s
 }

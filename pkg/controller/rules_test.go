@@ -34,6 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 func TestIsCurrent(t *testing.T) {
@@ -72,8 +74,8 @@ func TestTrimOwners(t *testing.T) {
 			[]metav1.OwnerReference{owner(longest.Name+"é", string(longest.UID)+"u")}, []metav1.OwnerReference{owner(longest.Name+"…", string(longest.UID)+"…")}},
 	} {
 		kept, again := &metav1.ObjectMeta{}, &metav1.ObjectMeta{}
-		SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
-		SetIdentity(again, kept)
+		client.SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
+		client.SetIdentity(again, kept)
 		if diff := cmp.Diff(test.want, kept.OwnerReferences) + cmp.Diff(test.want, again.OwnerReferences); diff != "" {
 			t.Errorf("%s, also if it is trimmed twice (-want +got):\n%s", sentence, diff)
 		}
@@ -97,7 +99,7 @@ func TestMarkLarge(t *testing.T) {
 }
 
 func TestTrimMap(t *testing.T) {
-	kept := TrimMap(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
+	kept := client.TrimMap(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
 	if keys := slices.Sorted(maps.Keys(kept)); strings.Join(keys, "") != "abc" || len(kept["a"]) > 1030 {
 		t.Errorf("rule 24: of four entries, where two are wanted, the cache keeps %q, and %d bytes of the first", keys, len(kept["a"]))
 	}

@@ -39,6 +39,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 const (
@@ -344,9 +346,6 @@ func NewConflict(resource schema.GroupResource, name string) error {
 	return apierrors.NewConflict(resource, name, errors.New("the cache is out of date"))
 }
 
-// maxMessage bounds what is repeated of another component's message: a webhook may answer at any length.
-const maxMessage = 4096
-
 // RefusalMessage returns the API server's message, bounded, and without the present usage of a quota, which changes.
 func RefusalMessage(refused error) string {
 	message := refused.Error()
@@ -356,10 +355,5 @@ func RefusalMessage(refused error) string {
 			message += ", limited: " + limit
 		}
 	}
-	return BoundedMessage(message)
-}
-
-// BoundedMessage returns the message, cut off after 4096 characters.
-func BoundedMessage(message string) string {
-	return bounded(message, maxMessage)
+	return client.BoundedMessage(message)
 }
