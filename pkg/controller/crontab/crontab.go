@@ -344,12 +344,12 @@ func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
 }
 
 // read returns the times of a schedule, or why it cannot be read.
-func read(observed alphav1.ObservedSchedule) (times schedule, unreadable metav1.Condition) {
-	zone, err := loadZone(observed.TimeZone)
+func read(of alphav1.ObservedSchedule) (times schedule, unreadable metav1.Condition) {
+	zone, err := loadZone(of.TimeZone)
 	if err != nil {
-		return nil, controller.NotReady(alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err))
+		return nil, controller.NotReady(alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", of.TimeZone, err))
 	}
-	if times, err = parse(observed.Schedule, zone, observed.Since.Time); err != nil {
+	if times, err = parse(of.Schedule, zone, of.Since.Time); err != nil {
 		return nil, controller.NotReady(alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err))
 	}
 	return times, unreadable
