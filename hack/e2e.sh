@@ -54,20 +54,15 @@ start_cluster() {
   own_cluster_up
 }
 
-# audit_policy DIR prints the flag. The policy is copied because CLUSTER_ARGS is split at blanks, and the path
-# of this repository may contain one.
-audit_policy() {
-  cp "${ROOT}/test/$1/audit-policy.yaml" "${WORK}/tmp/"
-  echo "--kube-audit-policy ${WORK}/tmp/audit-policy.yaml"
-}
-
 # start_e2e_cluster has room for the Pods of all tests at the same time, also with further kinds: a node takes 110.
 # The tests count the controller's writes in one file of the audit log: by default the API server begins another
 # one after 100 MB. Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right to
-# finalizers.
+# finalizers. The audit policy is copied because CLUSTER_ARGS is split at blanks, which the path of this repository may
+# contain.
 start_e2e_cluster() {
-  local args
-  args="$(audit_policy e2e) --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+  local args="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml"
+  cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
+  args+=" --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement"
   # +drop:webhooks
   # A test itself runs the Pods with this annotation.
   args+=" --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom"
@@ -195,9 +190,9 @@ failover() {
   build_former FAILOVER_FROM "${FAILOVER_FROM:-${former}}"
   # With API Priority and Fairness, but without the client-side limits of kube-controller-manager and the scheduler: at
   # their default of 20 requests a second the test would only measure them. The test reads the history of all objects
-  # from etcd afterwards, so the API server must not compact it. It tells the writers apart in the audit log.
+  # from etcd, so the API server must not compact it.
   # (kwokctl 0.8 requires the first argument of each component before any second one.)
-  start_cluster 20 "--disable-qps-limits=false $(audit_policy failover)
+  start_cluster 20 "--disable-qps-limits=false
     --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
     --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
     --extra-args kube-scheduler=kube-api-burst=10000"
@@ -210,7 +205,7 @@ failover() {
 
 outages() {
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  # Only the test may compact the history, which it reads from etcd afterwards. After a restart kwok leaves the nodes
+  # Only the test may compact the history, which it reads from etcd. After a restart kwok leaves the nodes
   # alone until the lease of the previous kwok has expired.
   start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
     --extra-args kwok-controller=node-lease-duration-seconds=40"

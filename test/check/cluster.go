@@ -17,15 +17,10 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -47,23 +41,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	watchtools "k8s.io/client-go/tools/watch"
-	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // cluster is the API server behind the proxies, and what it tells of each namespace.
 type cluster struct {
-	clock clock.Clock
-	// transport connects to the server as the user of the kubeconfig.
-	server    *url.URL
-	transport http.RoundTripper
-	client    dynamic.Interface
-	mapper    meta.RESTMapper
+	// Upstream has the rights of the user of the kubeconfig.
+	trace.Upstream
+
+	client dynamic.Interface
+	mapper meta.RESTMapper
 	// namespaced has the namespaced resources, and recorded those of which histories are kept.
 	namespaced map[schema.GroupResource]bool
 	recorded   []schema.GroupVersionResource
 
-	mu        sync.Mutex
-	histories map[string]*history
+	// histories are by the namespaces of the runs.
+	histories sync.Map
 }
 
 // unrecorded are the resources of which controllers and the cluster write objects at any time.
@@ -80,11 +74,11 @@ func newCluster(kubeconfig string) (*cluster, error) {
 		return nil, err
 	}
 	config.QPS = -1
-	c := &cluster{clock: clock.RealClock{}, namespaced: map[schema.GroupResource]bool{}, histories: map[string]*history{}}
-	if c.server, _, err = rest.DefaultServerUrlFor(config); err != nil {
+	c := &cluster{namespaced: map[schema.GroupResource]bool{}}
+	if c.URL, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, err
 	}
-	if c.transport, err = rest.TransportFor(config); err != nil {
+	if c.Transport, err = rest.TransportFor(config); err != nil {
 		return nil, err
 	}
 	if c.client, err = dynamic.NewForConfig(config); err != nil {
@@ -130,60 +124,13 @@ func (c *cluster) createNamespace(ctx context.Context) (string, error) {
 		return "", err
 	}
 	accounts := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"})
-	return created.GetName(), poll(ctx, stepTimeout, func(ctx context.Context) error {
+	return created.GetName(), trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
 		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 }
 
-// writeKubeconfig writes the kubeconfig of a controller, whose only cluster is the proxy.
-func writeKubeconfig(dir, server string, ca []byte, namespace string) (string, error) {
-	file := filepath.Join(dir, namespace+".kubeconfig")
-	return file, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: check\n"+
-		"clusters: [{name: check, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
-		"contexts: [{name: check, context: {cluster: check, user: check, namespace: %s}}]\n"+
-		"users: [{name: check, user: {token: check}}]\n",
-		server, base64.StdEncoding.EncodeToString(ca), namespace), 0o600)
-}
-
-// version is one version of an object. Revisions order the versions of all objects of a cluster.
-type version struct {
-	resource string
-	object   *unstructured.Unstructured
-	revision int64
-	deleted  bool
-}
-
-// isLive reports whether the object exists and nobody has deleted it.
-func (v *version) isLive() bool { return !v.deleted && v.object.GetDeletionTimestamp() == nil }
-
-func byRevision(a, b version) int { return cmp.Compare(a.revision, b.revision) }
-
-// history has every version of every recorded object in a namespace.
-type history struct {
-	mu         sync.Mutex
-	versions   []version
-	lastChange time.Time
-}
-
-// all returns the versions so far, and when the last one came.
-func (h *history) all() ([]version, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clip(h.versions), h.lastChange
-}
-
-// latest returns the last version of each object, deleted ones included.
-func latest(versions []version) map[types.UID]version {
-	last := map[types.UID]version{}
-	for _, v := range versions {
-		last[v.object.GetUID()] = v
-	}
-	return last
-}
-
-// record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls
-// failed.
+// record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls failed.
 func (c *cluster) record(ctx context.Context, failed func(error)) error {
 	for _, gvr := range c.recorded {
 		client := c.client.Resource(gvr)
@@ -212,76 +159,53 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 
 // add adds a version to the history of its namespace, if that has a run.
 func (c *cluster) add(resource string, object *unstructured.Unstructured, event watch.EventType) {
-	c.mu.Lock()
-	h := c.histories[object.GetNamespace()]
-	c.mu.Unlock()
+	h, ok := c.histories.Load(object.GetNamespace())
 	// kube-controller-manager keeps this ConfigMap in each namespace.
-	if h == nil || event == watch.Bookmark || object.GetName() == "kube-root-ca.crt" {
-		return
+	if ok && event != watch.Bookmark && object.GetName() != "kube-root-ca.crt" {
+		h.(*trace.History).Add(resource, object, event == watch.Deleted)
 	}
-	// Etcd's revisions are numbers.
-	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.versions = append(h.versions, version{resource, object, revision, event == watch.Deleted})
-	h.lastChange = c.clock.Now()
-}
-
-// historyOf begins the history of a namespace.
-func (c *cluster) historyOf(namespace string) *history {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.histories[namespace] = &history{lastChange: c.clock.Now()}
-	return c.histories[namespace]
-}
-
-// forget ends the history of a namespace.
-func (c *cluster) forget(namespace string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.histories, namespace)
 }
 
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
-// stateOf returns the state after the versions: of the resources in tracked, and of their status where
-// tracked has resource/status, because another controller may write it.
-func (c *checker) stateOf(versions []version, tracked map[string]bool, names *aliases) state {
-	words, last := []string{names.namespace, "NAMESPACE"}, latest(versions)
+// stateOf returns the state after the versions: of the resources in tracked, and of their status where tracked has
+// resource/status, because another controller may write it.
+func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) state {
+	words, last := []string{names.namespace, "NAMESPACE"}, trace.Latest(versions)
 	for i := range versions {
 		// In order, because an alias may be a number: of the objects that still exist.
-		if v := &versions[i]; !last[v.object.GetUID()].deleted {
-			words = append(words, string(v.object.GetUID()), v.resource+"/"+names.of(v.resource, v.object.GetName()))
+		if v := &versions[i]; !last[v.Object.GetUID()].Deleted {
+			words = append(words, string(v.Object.GetUID()), v.Resource+"/"+names.of(v.Resource, v.Object.GetName()))
 		}
 	}
 	replace := strings.NewReplacer(words...)
 	s := state{}
 	for _, v := range last {
-		if v.deleted || !tracked[v.resource] {
+		if v.Deleted || !tracked[v.Resource] {
 			continue
 		}
-		object := v.object.DeepCopy().Object
+		object := v.Object.DeepCopy().Object
 		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
 			unstructured.RemoveNestedField(object, "metadata", field)
 		}
 		// How often another controller acted is no part of the end.
-		annotations := v.object.GetAnnotations()
+		annotations := v.Object.GetAnnotations()
 		delete(annotations, touched)
 		delete(annotations, "deployment.kubernetes.io/revision")
 		if len(annotations) == 0 {
 			annotations = nil
 		}
 		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
-		if v.resource != c.owners.Resource {
+		if v.Resource != c.owners.Resource {
 			unstructured.RemoveNestedField(object, "metadata", "generation")
 			unstructured.RemoveNestedField(object, "status", "observedGeneration")
 		}
-		if !tracked[v.resource+"/status"] {
+		if !tracked[v.Resource+"/status"] {
 			delete(object, "status")
 		}
-		prefix := v.resource + " " + names.of(v.resource, v.object.GetName()) + " "
-		for path, value := range flatten(object) {
+		prefix := v.Resource + " " + names.of(v.Resource, v.Object.GetName()) + " "
+		for path, value := range trace.Flatten(object) {
 			word := replace.Replace(fmt.Sprint(value))
 			if _, err := time.Parse(time.RFC3339, word); err == nil {
 				word = "<time>"
@@ -292,8 +216,8 @@ func (c *checker) stateOf(versions []version, tracked map[string]bool, names *al
 	return s
 }
 
-// differences returns the lines in which two states differ, without the ignored ones. An object that one of them
-// lacks is one line.
+// differences returns the lines in which two states differ, without the ignored ones. An object that one of them lacks
+// is one line.
 func differences(want, got state, ignored func(string) bool) []string {
 	var lines []string
 	keys := maps.Clone(want)
@@ -318,15 +242,78 @@ func differences(want, got state, ignored func(string) bool) []string {
 	return lines
 }
 
-// poll waits until check returns nil, and returns its last error if it never does.
-func poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil && last != nil {
-		return fmt.Errorf("%w: %w", err, last)
+// decode returns the scalars of a patch.
+func decode(patch []byte) map[string]any {
+	var value any
+	if json.Unmarshal(patch, &value) != nil {
+		return nil
 	}
-	return err
+	return trace.Flatten(value)
+}
+
+// scalars returns the paths of the scalars that begin so, sorted.
+func scalars(object map[string]any, prefixes ...string) []string {
+	var paths []string
+	for path, value := range trace.Flatten(object) {
+		switch value.(type) {
+		case map[string]any, []any, nil:
+			continue
+		}
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// change returns a JSON patch that gives the scalar at the path another value, and the object with it, if the API
+// server accepts one in a dry run.
+func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string) (json.RawMessage, *unstructured.Unstructured, error) {
+	var candidates []any
+	switch v := trace.Flatten(object)[path].(type) {
+	case bool:
+		candidates = []any{!v}
+	case int64:
+		candidates = []any{v + 1, v - 1, v * 2}
+	case float64:
+		candidates = []any{v + 1, v - 1}
+	case string:
+		candidates = []any{v + "2", "other", "1" + v, ""}
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			candidates = []any{strconv.FormatInt(n+1, 10)}
+		}
+	default:
+		return nil, nil, fmt.Errorf("the object has no scalar there")
+	}
+	var last error
+	for _, value := range candidates {
+		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
+		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			last = err
+			continue
+		}
+		if fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
+			last = fmt.Errorf("the API server does not keep the change")
+			continue
+		}
+		changed := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": got.GetAPIVersion(), "kind": got.GetKind(), "metadata": map[string]any{"name": name}, "spec": got.Object["spec"],
+		}}
+		return patch, changed, nil
+	}
+	return nil, nil, last
+}
+
+// hotCount is more than a backoff from 5 ms on sends in a second.
+const hotCount = 25
+
+func hot(times []time.Time) bool {
+	for i := hotCount - 1; i < len(times); i++ {
+		if times[i].Sub(times[i-hotCount+1]) < time.Second {
+			return true
+		}
+	}
+	return false
 }

@@ -17,15 +17,20 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"io"
+	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // fault is one way in which a request, the process that sent it, or a watch can fail.
@@ -34,19 +39,19 @@ type fault struct {
 	// code and reason are what is answered in place of the API server.
 	code   int
 	reason metav1.StatusReason
-	// kills kills the process, before the API server gets the request or, if executes is set, before the
-	// process gets the answer. With executes alone only the answer is lost.
+	// kills kills the process, before the API server gets the request or, if executes is set, before the process gets the
+	// answer. With executes alone only the answer is lost.
 	kills, executes bool
-	// hangs gives no answer for wait. takesLease gives the lease to another process, and answers this and the
-	// following writes with 500 for as long as the lease lasts. replaces makes a user delete and create the object
-	// that the request deletes, just before it does.
+	// hangs gives no answer for wait. takesLease gives the lease to another process, and answers this and the following
+	// writes with 500 for as long as the lease lasts. replaces makes a user delete and create the object that the request
+	// deletes, just before it does.
 	hangs, takesLease, replaces bool
 	// rare is injected once into each class of request, also if not only a part is.
 	rare bool
-	// The others are about watches: the events of one resource after the operation began. wait is how late each
-	// event is or, with once, the first one, and those after it until then. cuts is how many events are cut in
-	// their middle. expires ends the watch with 410, after wait: as the next answer or, with inStream, as an event.
-	// cutsList also cuts the list after it.
+	// The others are about watches: the events of one resource after the operation began. wait is how late each event is
+	// or, with once, the first one, and those after it until then. cuts is how many events are cut in their middle.
+	// expires ends the watch with 410, after wait: as the next answer or, with inStream, as an event. cutsList also cuts
+	// the list after it.
 	wait              time.Duration
 	once              bool
 	cuts              int
@@ -88,62 +93,28 @@ func watchFaults() []*fault {
 
 func (f *fault) isOfWatch() bool { return f.wait > 0 && !f.hangs || f.cuts > 0 || f.expires }
 
-// appliesTo reports whether a correct API server can answer the request so. Without a precondition it has no
-// reason for a conflict, except of a patch, which it retries five times on its own.
-func (f *fault) appliesTo(r *request) bool {
+// appliesTo reports whether a correct API server can answer the request so. Without a precondition it has no reason for
+// a conflict, except of a patch, which it retries five times on its own.
+func (f *fault) appliesTo(r *trace.Request) bool {
 	switch {
 	case f.replaces:
-		return r.verb == http.MethodDelete && r.name != ""
+		return r.Verb == http.MethodDelete && r.Name != ""
 	case f.takesLease:
-		return r.isWrite()
+		return r.IsWrite()
 	case f.code == http.StatusConflict:
-		return r.verb == http.MethodPatch || r.conditional
-	case !r.isWrite():
+		return r.Verb == http.MethodPatch || r.Precondition != ""
+	case !r.IsWrite():
 		return !f.kills || !f.executes
 	}
 	return true
 }
 
-// respond answers in place of the API server.
-func respond(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// The client may be gone.
-	_, _ = w.Write(newStatus(code, reason, message))
-}
-
-func newStatus(code int, reason metav1.StatusReason, message string) []byte {
-	return mustEncode(&metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-	})
-}
-
-func mustEncode(value any) []byte {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	return data
-}
-
-// watchEvent is a watch event on the wire.
-type watchEvent struct {
-	Type   watch.EventType `json:"type"`
-	Object json.RawMessage `json:"object"`
-
-	receivedAt time.Time
-}
-
 // watchStream is one connection of a watch.
 type watchStream struct {
-	proxy    *proxy
+	*proxy
+
 	resource string
 	writer   http.ResponseWriter
-	events   chan watchEvent
 	// inInitialList is set until the bookmark after the initial list.
 	inInitialList bool
 }
@@ -152,86 +123,49 @@ func watchClass(resource string) string { return "WATCH " + resource }
 
 func (p *proxy) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
 	listing := incoming.URL.Query().Get("sendInitialEvents") == "true"
-	if !listing && p.takeExpired(resource) {
-		respond(w, http.StatusGone, metav1.StatusReasonExpired, "injected by check")
+	if !listing && p.take(&p.expireNext, resource) {
+		trace.Respond(w, http.StatusGone, metav1.StatusReasonExpired, "injected by check")
 		return
 	}
-	out := p.toAPIServer(incoming.Clone(incoming.Context()))
-	asJSON(out.Header)
-	response, err := p.cluster.transport.RoundTrip(out)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer response.Body.Close()
-	w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
-	w.WriteHeader(response.StatusCode)
-	if response.StatusCode != http.StatusOK {
-		// The client may be gone.
-		_, _ = io.Copy(w, response.Body)
-		return
-	}
-	p.mu.Lock()
-	p.watched[resource] = true
-	p.mu.Unlock()
-	s := &watchStream{p, resource, w, make(chan watchEvent, 1000), listing}
-	s.write(nil)
-	go s.read(incoming.Context(), json.NewDecoder(response.Body))
-	for e := range s.events {
-		if !s.handle(incoming.Context(), &e) {
-			return
-		}
-	}
+	s := &watchStream{p, resource, w, listing}
+	p.Watch(w, incoming, func(code int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.watched[resource] = p.watched[resource] || code == http.StatusOK
+	}, func(e *trace.Event) bool { return s.handle(incoming.Context(), e) })
 }
 
-// takeExpired reports whether the watch is to be answered with 410.
-func (p *proxy) takeExpired(resource string) bool {
+// take reports whether what is due next is due for this resource, and then it is not any more.
+func (p *proxy) take(next *bool, resource string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	expired := p.expireNext && p.target.class == watchClass(resource)
-	p.expireNext = p.expireNext && !expired
-	return expired
-}
-
-// read receives events and notes the time, even while earlier events are held.
-func (s *watchStream) read(ctx context.Context, from *json.Decoder) {
-	defer close(s.events)
-	for {
-		var e watchEvent
-		if from.Decode(&e) != nil {
-			return
-		}
-		e.receivedAt = s.proxy.cluster.clock.Now()
-		select {
-		case s.events <- e:
-		case <-ctx.Done():
-			return
-		}
-	}
+	is := *next && p.target.class == watchClass(resource)
+	*next = *next && !is
+	return is
 }
 
 // due returns the fault to inject into an event of this watch, or nil, and counts it.
 func (s *watchStream) due() *fault {
-	p := s.proxy
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f := p.fault
-	if !p.armed || f == nil || p.target.class != watchClass(s.resource) || p.injected && (f.once || f.expires) || f.cuts > 0 && p.cuts == f.cuts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fault
+	if !s.armed || f == nil || s.target.class != watchClass(s.resource) || s.injected && (f.once || f.expires) || f.cuts > 0 && s.cuts == f.cuts {
 		return nil
 	}
-	p.injected = true
-	p.cuts++
-	p.expireNext, p.cutNext = f.expires && !f.inStream, f.cutsList
+	s.injected = true
+	s.cuts++
+	s.expireNext, s.cutNext = f.expires && !f.inStream, f.cutsList
 	return f
 }
 
 // handle delivers an event or injects the fault. It reports whether the watch continues.
-func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
+func (s *watchStream) handle(ctx context.Context, e *trace.Event) bool {
 	object := &unstructured.Unstructured{}
 	if e.Type == watch.Error || object.UnmarshalJSON(e.Object) != nil {
-		s.write(mustEncode(e))
+		trace.Send(s.writer, trace.MustEncode(e))
 		return true
 	}
-	if s.inInitialList && e.Type != watch.Bookmark && s.proxy.takeListCut(s.resource) {
+	if s.inInitialList && e.Type != watch.Bookmark && s.take(&s.cutNext, s.resource) {
 		s.cut(e)
 	}
 	if !s.inInitialList && e.Type != watch.Bookmark && !s.inject(ctx, e) {
@@ -243,51 +177,129 @@ func (s *watchStream) handle(ctx context.Context, e *watchEvent) bool {
 	if e.Type == watch.Bookmark {
 		s.inInitialList = s.inInitialList && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
 	} else {
-		s.proxy.show(s.resource, object)
+		s.show(s.resource, object)
 	}
-	s.write(mustEncode(e))
+	trace.Send(s.writer, trace.MustEncode(e))
 	return true
 }
 
 // inject injects the fault that is due, and reports whether the watch continues with the event.
-func (s *watchStream) inject(ctx context.Context, e *watchEvent) bool {
-	pause(ctx, s.proxy.delay(true))
+func (s *watchStream) inject(ctx context.Context, e *trace.Event) bool {
+	trace.Pause(ctx, s.delay(true))
 	f := s.due()
 	if f == nil {
 		return true
 	}
 	if f.wait > 0 {
-		s.proxy.holding.Add(1)
-		pause(ctx, e.receivedAt.Add(f.wait).Sub(s.proxy.cluster.clock.Now()))
-		s.proxy.holding.Add(-1)
+		s.holding.Add(1)
+		trace.Pause(ctx, e.ReceivedAt.Add(f.wait).Sub(trace.Now()))
+		s.holding.Add(-1)
 	}
 	if f.cuts > 0 {
 		s.cut(e)
 	}
 	if f.inStream {
-		s.write(mustEncode(&watchEvent{Type: watch.Error, Object: newStatus(http.StatusGone, metav1.StatusReasonExpired, "injected by check")}))
+		trace.Send(s.writer, trace.MustEncode(&trace.Event{Type: watch.Error, Object: trace.NewStatus(http.StatusGone, metav1.StatusReasonExpired, "injected by check")}))
 	}
 	return !f.expires
 }
 
 // cut breaks the connection in the middle of the event.
-func (s *watchStream) cut(e *watchEvent) {
-	data := mustEncode(e)
-	s.write(data[:len(data)/2])
+func (s *watchStream) cut(e *trace.Event) {
+	data := trace.MustEncode(e)
+	trace.Send(s.writer, data[:len(data)/2])
 	panic(http.ErrAbortHandler)
 }
 
-// takeListCut reports whether the list is to be cut.
-func (p *proxy) takeListCut(resource string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	cut := p.cutNext && p.target.class == watchClass(resource)
-	p.cutNext = p.cutNext && !cut
-	return cut
+// point is where a fault is injected: the nth request of that class, or the step of a user.
+type point struct {
+	class string
+	nth   int
 }
 
-// write sends data to the client, which may be gone.
-func (s *watchStream) write(data []byte) {
-	_, _ = s.writer.Write(data)
-	_ = http.NewResponseController(s.writer).Flush()
+func (p point) String() string { return p.class + " #" + strconv.Itoa(p.nth) }
+
+// aliases give objects whose names differ from run to run a name that does not.
+type aliases struct {
+	namespace string
+	// stable are the names that all runs have; nil for all names. RESOURCE/* is false if its names always differ.
+	stable map[string]bool
+	given  map[string]string
+	counts map[string]int
+}
+
+func newAliases(namespace string, stable map[string]bool) *aliases {
+	return &aliases{namespace, stable, map[string]string{}, map[string]int{}}
+}
+
+// of returns the alias of an object.
+func (a *aliases) of(resource, name string) string {
+	name = strings.ReplaceAll(name, a.namespace, "NAMESPACE")
+	if same, known := a.stable[resource+"/*"]; a.stable == nil || a.stable[name] && (same || !known) || name == "" {
+		return cmp.Or(name, "*")
+	}
+	key := resource + "/" + name
+	if a.given[key] == "" {
+		a.counts[resource]++
+		a.given[key] = "#" + strconv.Itoa(a.counts[resource])
+	}
+	return a.given[key]
+}
+
+// repoint counts points again, with names that all runs have.
+func repoint(points []recordedPoint, names *aliases) []recordedPoint {
+	counts := map[string]int{}
+	out := slices.Clone(points)
+	for i := range out {
+		if out[i].request != nil {
+			out[i].class = out[i].request.Class(names.of)
+		}
+		counts[out[i].class]++
+		out[i].nth = counts[out[i].class]
+	}
+	return out
+}
+
+// commonNames returns the names that objects of all runs have.
+func commonNames(runs []*outcome) map[string]bool {
+	counts := map[string]int{}
+	for _, o := range runs {
+		names := map[string]bool{}
+		for _, v := range o.versions {
+			names[strings.ReplaceAll(v.Object.GetName(), o.namespace, "NAMESPACE")] = true
+		}
+		for i := range o.requests {
+			names[strings.ReplaceAll(o.requests[i].Name, o.namespace, "NAMESPACE")] = true
+		}
+		for name := range names {
+			counts[name]++
+		}
+	}
+	stable := map[string]bool{}
+	for name, n := range counts {
+		stable[name] = n == len(runs)
+	}
+	return stable
+}
+
+// track adds the resource of a write.
+func track(tracked map[string]bool, r *trace.Request) {
+	if r.Applied() {
+		tracked[r.Resource] = true
+		if r.Subresource == "status" {
+			tracked[r.Resource+"/status"] = true
+		}
+	}
+}
+
+// describe returns one line for each point.
+func describe(points []recordedPoint) []string {
+	lines := make([]string, len(points))
+	for i, p := range points {
+		lines[i] = p.class
+		if p.request != nil {
+			lines[i] += fmt.Sprintf(" -> %d %s", p.request.Code, p.request.Fault)
+		}
+	}
+	return lines
 }

@@ -29,6 +29,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // finding is what a judge holds against the controller.
@@ -46,24 +48,23 @@ func (f *finding) Error() string { return f.Judge + ": " + f.Message }
 type outcome struct {
 	namespace string
 	// Of the versions the operation led to those from prepared to rested.
-	versions         []version
+	versions         []trace.Version
 	prepared, rested int
-	requests         []request
+	requests         []trace.Request
 	points           []recordedPoint
 	reached          bool
 	findings         []finding
-	peak, fewest     map[string]int
+	extremes         map[string]int
 }
 
 // reference is what the faultless runs of a scenario have in common.
 type reference struct {
 	tracked map[string]bool
 	stable  map[string]bool
-	// prepared and end are the states before and after the operation, and masked the lines that differ between
-	// the runs.
+	// prepared and end are the states before and after the operation, and masked the lines that differ between the runs.
 	prepared, end state
 	masked        map[string]bool
-	peak, fewest  map[string]int
+	extremes      map[string]int
 	// changed are the resources of which objects changed in the operation.
 	changed map[string]bool
 	// known are the findings, which a run with a fault does not repeat.
@@ -84,7 +85,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	}
 	o := &outcome{namespace: r.namespace}
 	r.mayExit = s.Name == endOfNamespace
-	var atPrepared, atEnd func([]version) []string
+	var atPrepared, atEnd func([]trace.Version) []string
 	if want != nil {
 		r.proxy.aliases = newAliases(r.namespace, want.stable)
 		atPrepared, atEnd = c.comparison(want, want.prepared, r.namespace), c.comparison(want, want.end, r.namespace)
@@ -95,7 +96,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if err != nil {
 		return nil, fmt.Errorf("before the operation: %w", err)
 	}
-	versions, _ := r.history.all()
+	versions, _ := r.history.All()
 	o.prepared = len(versions)
 	if f != nil {
 		r.longer = f.wait
@@ -108,9 +109,9 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	if err = r.take(ctx, s.Steps); err == nil {
 		err = r.rest(ctx, atEnd)
 	}
-	versions, _ = r.history.all()
+	versions, _ = r.history.All()
 	o.rested, o.reached = len(versions), r.proxy.disarm()
-	var noops []request
+	var noops []trace.Request
 	if err == nil {
 		noops, err = r.settle(ctx, atEnd)
 	}
@@ -123,15 +124,15 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	} else if err != nil {
 		o.findings = append(o.findings, finding{Judge: "step", Message: err.Error()})
 	}
-	o.versions, _ = r.history.all()
+	o.versions, _ = r.history.All()
 	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
 	c.judge(r, o, noops)
 	return o, nil
 }
 
 // comparison returns a function that compares the state after some versions with a state of the reference.
-func (c *checker) comparison(want *reference, with state, namespace string) func([]version) []string {
-	return func(versions []version) []string {
+func (c *checker) comparison(want *reference, with state, namespace string) func([]trace.Version) []string {
+	return func(versions []trace.Version) []string {
 		now := c.stateOf(versions, want.tracked, newAliases(namespace, want.stable))
 		return differences(with, now, func(key string) bool { return want.masked[key] || c.ignored(key) })
 	}
@@ -142,28 +143,29 @@ func (c *checker) ignored(key string) bool {
 	words := strings.SplitN(key, " ", 3)
 	words[1] = "*"
 	anyName := strings.Join(words, " ")
-	return slices.ContainsFunc(c.suite.Ignore, func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) })
+	begins := func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) }
+	return slices.ContainsFunc(c.suite.Ignore, begins)
 }
 
 // judge applies the judges that need no other run.
-func (c *checker) judge(r *run, o *outcome, noops []request) {
+func (c *checker) judge(r *run, o *outcome, noops []trace.Request) {
 	plain := newAliases(r.namespace, nil).of
 	found := func(judge, format string, arguments ...any) {
 		o.findings = append(o.findings, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
 	}
 	o.findings = append(o.findings, r.proxy.found()...)
 	if len(noops) > 0 && !c.suite.AllowNoops {
-		found("settled", "after a touch of its owner, %s wrote what was there", noops[0].class(plain))
+		found("settled", "after a touch of its owner, %s wrote what was there", noops[0].Class(plain))
 	}
 	byClass := map[string][]time.Time{}
 	for i := range o.requests {
 		request := &o.requests[i]
-		class := request.class(plain)
-		byClass[class] = append(byClass[class], request.at)
-		if request.isWrite() && strings.HasPrefix(request.name, bystanderPrefix) {
+		class := request.Class(plain)
+		byClass[class] = append(byClass[class], request.At)
+		if request.IsWrite() && strings.HasPrefix(request.Name, trace.BystanderPrefix) {
 			found("bystander", "%s: the controller did not make this object", class)
 		}
-		if request.deletes != "" && request.shown != "" && request.deletes != request.shown {
+		if request.Deletes != "" && request.Shown != "" && request.Deletes != request.Shown {
 			found("replaced", "%s: deleted an object that the process had not seen, of the name of one that it had", class)
 		}
 	}
@@ -176,28 +178,38 @@ func (c *checker) judge(r *run, o *outcome, noops []request) {
 	if log := r.lastOutput(); strings.Contains(log, "panic: ") && strings.Contains(log, "\ngoroutine ") {
 		found("panic", "%s", log)
 	}
-	c.judgeRules(o, found)
-	o.peak, o.fewest = c.peak(o.versions), c.fewest(o.versions, o.prepared)
+	broken := map[string]bool{}
+	c.suite.Judge(o.versions, o.requests, c.owners.Resource, nil, func(rule, message string, r *trace.Request) {
+		if !broken[rule] {
+			found("rule", "%s: %s %s", rule, r.Class(plain), message)
+		}
+		broken[rule] = true
+	})
+	o.extremes = map[string]int{}
+	for resource, n := range c.peak(o.versions) {
+		o.extremes["peak "+resource] = n
+	}
+	for resource, n := range c.fewest(o.versions, o.prepared) {
+		o.extremes["fewest "+resource] = -n
+	}
 }
 
-// peak returns how many objects of each resource one owner had at most at the same time. What is being deleted
-// does not count.
-func (c *checker) peak(versions []version) map[string]int {
-	most, live, last := map[string]int{}, map[types.UID]version{}, latest(versions)
-	versions = slices.Clone(versions)
-	slices.SortStableFunc(versions, byRevision)
-	for _, v := range versions {
-		delete(live, v.object.GetUID())
-		if !v.isLive() {
+// peak returns how many objects of each resource one owner had at most at the same time. What is being deleted does not
+// count.
+func (c *checker) peak(versions []trace.Version) map[string]int {
+	most, live, last := map[string]int{}, map[types.UID]trace.Version{}, trace.Latest(versions)
+	for _, v := range slices.SortedStableFunc(slices.Values(versions), trace.ByRevision) {
+		delete(live, v.Object.GetUID())
+		if !v.IsLive() {
 			continue
 		}
-		live[v.object.GetUID()] = v
+		live[v.Object.GetUID()] = v
 		counts := map[types.UID]int{}
 		for _, other := range live {
-			for _, o := range other.object.GetOwnerReferences() {
-				if owner, ok := last[o.UID]; ok && owner.resource == c.owners.Resource && other.resource == v.resource {
+			for _, o := range other.Object.GetOwnerReferences() {
+				if owner, ok := last[o.UID]; ok && owner.Resource == c.owners.Resource && other.Resource == v.Resource {
 					counts[o.UID]++
-					most[v.resource] = max(most[v.resource], counts[o.UID])
+					most[v.Resource] = max(most[v.Resource], counts[o.UID])
 				}
 			}
 		}
@@ -205,33 +217,30 @@ func (c *checker) peak(versions []version) map[string]int {
 	return most
 }
 
-// fewest returns how many replicas of each resource were available at least, of those of one owner that existed
-// before the operation and still does.
-func (c *checker) fewest(versions []version, prepared int) map[string]int {
-	live, least := latest(versions[:prepared]), map[string]int{}
+// fewest returns how many replicas of each resource were available at least, of those of one owner that existed before
+// the operation and still does.
+func (c *checker) fewest(versions []trace.Version, prepared int) map[string]int {
+	live, least := trace.Latest(versions[:prepared]), map[string]int{}
 	available := func() map[[2]string]int {
 		sums := map[[2]string]int{}
 		for _, v := range live {
-			if by := metav1.GetControllerOf(v.object); by != nil && v.isLive() {
-				n, _, _ := unstructured.NestedInt64(v.object.Object, "status", "availableReplicas")
-				sums[[2]string{string(by.UID), v.resource}] += int(n)
+			if by := metav1.GetControllerOf(v.Object); by != nil && v.IsLive() {
+				n, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "availableReplicas")
+				sums[[2]string{string(by.UID), v.Resource}] += int(n)
 			}
 		}
 		return sums
 	}
 	before := available()
+	maps.DeleteFunc(before, func(of [2]string, _ int) bool { return live[types.UID(of[0])].Resource != c.owners.Resource })
 	for of, n := range before {
-		if live[types.UID(of[0])].resource == c.owners.Resource && n > 0 {
-			least[of[1]] = max(least[of[1]], n)
-		}
+		least[of[1]] = max(least[of[1]], n)
 	}
-	later := slices.Clone(versions[prepared:])
-	slices.SortStableFunc(later, byRevision)
-	for _, v := range later {
-		live[v.object.GetUID()] = v
+	for _, v := range slices.SortedStableFunc(slices.Values(versions[prepared:]), trace.ByRevision) {
+		live[v.Object.GetUID()] = v
 		now := available()
 		for of, n := range before {
-			if owner := live[types.UID(of[0])]; owner.resource == c.owners.Resource && owner.isLive() && n > 0 {
+			if owner := live[types.UID(of[0])]; owner.IsLive() && n > 0 {
 				least[of[1]] = min(least[of[1]], now[of])
 			}
 		}
@@ -239,32 +248,25 @@ func (c *checker) fewest(versions []version, prepared int) map[string]int {
 	return least
 }
 
-// judgePeaks adds findings if an owner had more dependents than without the fault, or fewer replicas available.
-func (c *checker) judgePeaks(o *outcome, ref *reference) {
-	found := func(format string, arguments ...any) {
-		o.findings = append(o.findings, finding{Judge: "peak", Message: fmt.Sprintf(format, arguments...)})
-	}
-	for resource, n := range o.peak {
-		if n > ref.peak[resource] && !c.ignored("peak "+resource+" ") {
-			found("an owner had %d %s at the same time, and %d without the fault", n, resource, ref.peak[resource])
-		}
-	}
-	for resource, n := range o.fewest {
-		if n < ref.fewest[resource] && !c.ignored("fewest "+resource+" ") {
-			found("an owner had %d available replicas of %s at least, and %d without the fault", n, resource, ref.fewest[resource])
+// judgeExtremes adds findings if an owner had more dependents than without the fault, or fewer replicas available.
+func (c *checker) judgeExtremes(o *outcome, ref *reference) {
+	for what, n := range o.extremes {
+		if n > ref.extremes[what] && !c.ignored(what+" ") {
+			message := fmt.Sprintf("%s of an owner at the same time: %d, and %d without the fault", what, max(n, -n), max(ref.extremes[what], -ref.extremes[what]))
+			o.findings = append(o.findings, finding{Judge: "peak", Message: message})
 		}
 	}
 }
 
-// learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing
-// spec of a dependent is a finding.
+// learnReference compares the faultless runs of a scenario. What differs between them is masked; a differing spec of a
+// dependent is a finding.
 func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []finding) {
 	ref := &reference{
 		tracked: maps.Clone(c.tracked), stable: commonNames(runs), masked: map[string]bool{},
-		peak: map[string]int{}, fewest: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
+		extremes: map[string]int{}, changed: map[string]bool{}, known: map[string]bool{},
 	}
 	for _, v := range runs[0].versions[runs[0].prepared:runs[0].rested] {
-		ref.changed[v.resource] = true
+		ref.changed[v.Resource] = true
 	}
 	for _, o := range runs {
 		for i := range o.requests {
@@ -272,12 +274,9 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 			resource := o.requests[i].Resource
 			ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
 		}
-		for resource, n := range o.peak {
-			ref.peak[resource] = max(ref.peak[resource], n)
-		}
-		for resource, n := range o.fewest {
-			if least, known := ref.fewest[resource]; !known || n < least {
-				ref.fewest[resource] = n
+		for what, n := range o.extremes {
+			if most, known := ref.extremes[what]; !known || n > most {
+				ref.extremes[what] = n
 			}
 		}
 	}
@@ -325,31 +324,27 @@ func (c *checker) compare(ref *reference, want, got state) []string {
 	})
 }
 
-// rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding
-// is what it waited for in vain.
-func (r *run) rest(ctx context.Context, differs func([]version) []string) error {
+// rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding is
+// what it waited for in vain.
+func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) error {
 	quiet := r.check.suite.Quiet.Duration
 	if differs == nil {
 		quiet = quiet * 3 / 2
 	}
 	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
-	err := poll(ctx, restTimeout+r.longer, func(context.Context) error {
-		versions, changed := r.history.all()
-		since := r.check.cluster.clock.Now().Sub(r.proxy.wroteAfter(changed))
+	err := trace.Poll(ctx, restTimeout+r.longer, func(context.Context) error {
+		versions, changed := r.history.All()
+		since := trace.Now().Sub(r.proxy.wroteAfter(changed))
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
 		}
 		lines := append(r.check.atEnd(versions), unobserved(versions)...)
 		if differs != nil {
 			lines = append(lines, differs(versions)...)
-		} else if len(lines) == 0 {
-			last = nil
-			return nil
 		}
+		last = nil
 		if len(lines) > 0 {
 			last = &finding{Judge: "end", Message: strings.Join(lines, "\n")}
-		} else {
-			last = nil
 		}
 		if since > r.check.suite.Patience.Duration {
 			return nil
@@ -363,25 +358,25 @@ func (r *run) rest(ctx context.Context, differs func([]version) []string) error 
 }
 
 // atEnd returns what is not true although it must be at rest.
-func (c *checker) atEnd(versions []version) (lines []string) {
-	with := variables(versions)
+func (c *checker) atEnd(versions []trace.Version) (lines []string) {
+	with := trace.Variables(versions)
 	with["object"] = c.exampleIn(versions)
 	for _, rule := range c.suite.Ends {
-		if ok, err := c.suite.holds(rule, with); !ok {
-			lines = append(lines, fmt.Sprintf("%s: %s %v", rule.Name, brief(with["object"]), orEmpty(err)))
+		if err := c.suite.Holds(rule, with); err != nil {
+			lines = append(lines, fmt.Sprintf("%s: %s %v", rule.Name, trace.Brief(with["object"]), err))
 		}
 	}
 	return lines
 }
 
 // unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
-func unobserved(versions []version) (lines []string) {
-	for _, v := range latest(versions) {
-		switch v.resource {
+func unobserved(versions []trace.Version) (lines []string) {
+	for _, v := range trace.Latest(versions) {
+		switch v.Resource {
 		case "deployments", "replicasets", "statefulsets", "daemonsets":
-			observed, _, _ := unstructured.NestedInt64(v.object.Object, "status", "observedGeneration")
-			if v.isLive() && observed < v.object.GetGeneration() {
-				lines = append(lines, v.resource+" "+v.object.GetName()+": its controller has not acted upon it")
+			observed, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "observedGeneration")
+			if v.IsLive() && observed < v.Object.GetGeneration() {
+				lines = append(lines, v.Resource+" "+v.Object.GetName()+": its controller has not acted upon it")
 			}
 		}
 	}
@@ -392,16 +387,16 @@ func unobserved(versions []version) (lines []string) {
 const touched = "check-touched"
 
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
-func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]request, error) {
+func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string) ([]trace.Request, error) {
 	known := map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	versions, _ := r.history.all()
+	versions, _ := r.history.All()
 	for _, v := range versions {
-		known[v.object.GetResourceVersion()] = true
+		known[v.Object.GetResourceVersion()] = true
 	}
 	// Later, so that none of the requests from here on has led to one of these versions.
 	before := len(r.proxy.recorded(0))
@@ -416,9 +411,9 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 	if err := r.rest(ctx, differs); err != nil {
 		return nil, err
 	}
-	var noops []request
+	var noops []trace.Request
 	for _, request := range r.proxy.recorded(before) {
-		if request.applied() && known[request.revision] {
+		if request.Applied() && known[request.Revision] {
 			noops = append(noops, request)
 		}
 	}
@@ -426,14 +421,14 @@ func (r *run) settle(ctx context.Context, differs func([]version) []string) ([]r
 }
 
 // owned returns the last version of each existing object that the example owns.
-func (c *checker) owned(versions []version) []version {
-	last, owned := latest(versions), []version(nil)
+func (c *checker) owned(versions []trace.Version) []trace.Version {
+	last, owned := trace.Latest(versions), []trace.Version(nil)
 	for _, v := range last {
-		ours := slices.ContainsFunc(v.object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		ours := slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 			owner, ok := last[o.UID]
-			return ok && owner.resource == c.owners.Resource && owner.object.GetName() == c.suite.example.GetName()
+			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
 		})
-		if ours && !v.deleted {
+		if ours && !v.Deleted {
 			owned = append(owned, v)
 		}
 	}

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// check tests a controller in any language as a black box. It starts the controller behind a proxy to an API
-// server, lets users act, injects faults into requests and watches, and judges what the controller does.
-// docs/check.md tells how to use it.
+// check tests a controller in any language as a black box. It starts the controller behind a proxy to an API server,
+// lets users act, injects faults into requests and watches, and judges what the controller does. docs/check.md tells
+// how to use it.
 package main
 
 import (
@@ -222,7 +222,8 @@ func (c *checker) all(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// withoutFaults runs a scenario three times, two of them with delays, or fewer in a part. It returns nil if faults make no sense.
+// withoutFaults runs a scenario three times, two of them with delays, or fewer in a part. It returns nil if faults make
+// no sense.
 func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	runs := make([]*outcome, 3)
 	if c.part {
@@ -239,11 +240,7 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 			if i > 0 {
 				jitter = rand.New(rand.NewPCG(uint64(i), 0))
 			}
-			o, err := c.once(ctx, s, nil, nil, point{}, jitter)
-			if err != nil {
-				o = &outcome{findings: []finding{{Judge: "run", Message: err.Error()}}}
-			}
-			runs[i] = o
+			runs[i] = c.once(ctx, s, nil, nil, point{}, jitter)
 		})
 	}
 	group.Wait()
@@ -284,20 +281,20 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 
 // compareEnds compares the end with that of other steps from an empty namespace.
 func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
-	o, err := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
-	if err != nil {
-		return []finding{{Judge: "run", Message: err.Error()}}
+	o := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
+	if slices.ContainsFunc(o.findings, func(f finding) bool { return f.Judge == "run" }) {
+		return o.findings
 	}
 	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
 	lines := c.compare(ref, direct, ref.end)
 	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
 		return nil
 	}
-	return []finding{{Judge: "history", Message: "the end is not that of an object that was created so:\n" + strings.Join(lines, "\n")}}
+	return []finding{{Judge: "history", Message: "the end is not that of one created so:\n" + strings.Join(lines, "\n")}}
 }
 
-// plan calls run for each request and step of the operation with each fault that applies, and for each watch of
-// a resource of which objects change.
+// plan calls run for each request and step of the operation with each fault that applies, and for each watch of a
+// resource of which objects change.
 func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 	add := func(f *fault, at point, kind string) {
 		if f.kills && s.Name == endOfNamespace || (c.part || f.rare) && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
@@ -313,7 +310,7 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 		}
 		for _, f := range requestFaults() {
 			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || !f.hangs) {
-				add(f, p.point, p.request.verb+p.request.Resource+p.request.subresource)
+				add(f, p.point, p.request.Verb+p.request.Resource+p.request.Subresource)
 			}
 		}
 	}
@@ -337,15 +334,11 @@ func runID(s *scenario, f *fault, at point) string {
 func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f *fault, at point) {
 	id := runID(s, f, at)
 	for range attempts {
-		o, err := c.once(ctx, s, ref, f, at, nil)
+		o := c.once(ctx, s, ref, f, at, nil)
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			c.add(id, finding{Judge: "run", Message: err.Error()})
-			return
-		}
-		c.judgePeaks(o, ref)
+		c.judgeExtremes(o, ref)
 		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
 		for _, f := range o.findings {
 			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
@@ -363,13 +356,9 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 	c.report.Unreached = append(c.report.Unreached, id)
 }
 
-// once executes one run when there is a slot.
-func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*outcome, error) {
-	select {
-	case c.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+// once executes one run when there is a slot. A run that fails is a finding.
+func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) *outcome {
+	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
 	c.mu.Lock()
 	c.report.Names = append(c.report.Names, runID(s, f, at))
@@ -377,5 +366,9 @@ func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fau
 		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
 	}
 	c.mu.Unlock()
-	return c.execute(ctx, s, want, f, at, jitter)
+	o, err := c.execute(ctx, s, want, f, at, jitter)
+	if err != nil {
+		o = &outcome{findings: []finding{{Judge: "run", Message: err.Error()}}}
+	}
+	return o
 }

@@ -17,11 +17,7 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/pem"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -34,31 +30,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"example.com/sample-controller/test/kinds"
+	"example.com/sample-controller/test/check/trace"
 )
 
-// proxy is between the controller of one run and the API server. It confines the controller to the namespace
-// of the run, records its requests, and injects one fault.
+// proxy is between the controller of one run and the API server. It confines the controller to the namespace of the
+// run, records its requests, and injects one fault.
 type proxy struct {
-	cluster   *cluster
+	*trace.Upstream
+
+	run       *run
 	namespace string
 	server    *httptest.Server
-	// crash kills the process and starts it again. takeLease gives the lease to another process and returns how long
-	// it lasts, and leaseTaken reports whether that one has it. recreate replaces the object of a request.
-	crash      func()
-	takeLease  func() time.Duration
-	leaseTaken func() bool
-	recreate   func(*request)
 	// holding is how many watches hold events back: a run is not at rest before these are delivered.
 	holding atomic.Int32
 
 	mu       sync.Mutex
-	requests []*request
+	requests []*trace.Request
 	findings []finding
 	// jitter, if not nil, delays each request and event.
 	jitter *rand.Rand
-	// armed is set while the operation of the scenario runs. From then on counts has the number of requests by
-	// class, and points lists all in order.
+	// armed is set while the operation of the scenario runs. From then on counts has the number of requests by class, and
+	// points lists all in order.
 	armed    bool
 	counts   map[string]int
 	points   []recordedPoint
@@ -85,53 +77,44 @@ type proxy struct {
 type recordedPoint struct {
 	point
 
-	request *request
+	request *trace.Request
 }
 
-func newProxy(c *cluster, namespace string) *proxy {
-	p := &proxy{cluster: c, namespace: namespace, counts: map[string]int{}, aliases: newAliases(namespace, nil)}
+func newProxy(r *run, jitter *rand.Rand) *proxy {
+	p := &proxy{Upstream: &r.check.cluster.Upstream, run: r, namespace: r.namespace, jitter: jitter}
+	p.counts, p.aliases = map[string]int{}, newAliases(r.namespace, nil)
 	p.forget()
-	p.server = httptest.NewUnstartedServer(p)
-	// It would report each connection of a killed client.
-	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	p.server.EnableHTTP2 = true
+	p.server = trace.NewServer(p)
 	p.server.StartTLS()
 	return p
 }
 
-// ca returns the certificate of the proxy.
-func (p *proxy) ca() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
-}
-
-func (p *proxy) close() {
-	p.server.CloseClientConnections()
-	p.server.Close()
-}
-
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
-	to, ok := parsePath(incoming.URL.Path)
+	// The upstream has its own credentials. Without any, kubectl would ask for them.
+	incoming.Header.Del("Authorization")
+	to, ok := trace.ParsePath(incoming.URL.Path)
 	isRead, query := incoming.Method == http.MethodGet, incoming.URL.Query()
-	isCache := ok && isRead && to.name == ""
-	if isCache && to.namespace == "" && p.cluster.namespaced[to.GroupResource()] {
-		to.namespace = p.namespace
-		incoming.URL.Path, incoming.URL.RawPath = to.path(), ""
+	isCache := ok && isRead && to.Name == ""
+	if isCache && to.Namespace == "" && p.run.check.cluster.namespaced[to.GroupResource()] {
+		to.Namespace = p.namespace
+		incoming.URL.Path, incoming.URL.RawPath = to.Path(), ""
 	}
-	isOurs := to.namespace == p.namespace && to.Resource != "events" && to.Resource != "leases"
+	isOurs := to.Namespace == p.namespace && to.Resource != "events" && to.Resource != "leases"
 	switch {
 	case isCache && (query.Get("watch") == "true" || query.Get("watch") == "1"):
 		p.serveWatch(w, incoming, to.Resource)
 	case isCache:
 		p.serveList(w, incoming, to)
-	case ok && !isRead && to.namespace != p.namespace && !strings.HasSuffix(to.Resource, "reviews"):
-		message := incoming.Method + " " + to.path() + ": a write outside the namespace of the run"
+	case ok && !isRead && to.Namespace != p.namespace && !strings.HasSuffix(to.Resource, "reviews"):
+		message := incoming.Method + " " + to.Path() + ": a write outside the namespace of the run"
 		p.find("isolation", message)
-		respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+		trace.Respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
 	case ok && isOurs:
 		p.serveRequest(w, incoming, to)
 	default:
-		p.forward(incoming, incoming.Body).write(w)
+		_, body := trace.ReadRequest(incoming, to)
+		p.Forward(incoming, body).Write(w)
 	}
 }
 
@@ -148,20 +131,20 @@ func (p *proxy) found() []finding {
 	return slices.Clone(p.findings)
 }
 
-func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to target) {
-	asJSON(incoming.Header)
-	response, list := p.forward(incoming, incoming.Body), &unstructured.UnstructuredList{}
-	if response.code == http.StatusOK && list.UnmarshalJSON(response.body) == nil {
+func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to trace.Target) {
+	trace.AsJSON(incoming.Header)
+	response, list := p.Forward(incoming, nil), &unstructured.UnstructuredList{}
+	if response != nil && response.Code == http.StatusOK && list.UnmarshalJSON(response.Body) == nil {
 		for i := range list.Items {
 			p.show(to.Resource, &list.Items[i])
 		}
-		if len(list.Items) > 0 && p.takeListCut(to.Resource) {
-			response.body = response.body[:len(response.body)/2]
-			response.write(w)
+		if len(list.Items) > 0 && p.take(&p.cutNext, to.Resource) {
+			response.Body = response.Body[:len(response.Body)/2]
+			response.Write(w)
 			panic(http.ErrAbortHandler)
 		}
 	}
-	response.write(w)
+	response.Write(w)
 }
 
 // show notes that the process gets the object.
@@ -172,61 +155,58 @@ func (p *proxy) show(resource string, object *unstructured.Unstructured) {
 }
 
 // serveRequest records a request and injects the fault that is due.
-func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to target) {
-	body, err := io.ReadAll(incoming.Body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	pause(incoming.Context(), p.delay(false))
-	r := newRequest(incoming.Method, incoming.Header.Get("Content-Type"), to, body)
-	if incoming.URL.Query().Has("dryRun") {
-		r.verb = http.MethodGet
-	}
-	if p.writesWithoutLease(r) {
-		respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
+func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to trace.Target) {
+	r, body := trace.ReadRequest(incoming, to)
+	ctx := incoming.Context()
+	trace.Pause(ctx, p.delay(false))
+	if p.writesWithoutLease(ctx, r) {
+		trace.Respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
 		return
 	}
 	f := p.record(r)
 	switch {
 	case f == nil:
 	case f.replaces:
-		p.recreate(r)
+		p.run.recreate(ctx, r)
 	case f.executes:
 	case f.hangs:
 		p.holding.Add(1)
-		pause(incoming.Context(), f.wait)
+		trace.Pause(ctx, f.wait)
 		p.holding.Add(-1)
 		panic(http.ErrAbortHandler)
 	case f.takesLease:
-		p.lose(p.takeLease())
-		respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
+		p.lose(p.run.takeLease(ctx))
+		trace.Respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
 		return
 	case f.kills:
-		p.crash()
+		p.crash(ctx)
 		panic(http.ErrAbortHandler)
 	default:
-		respond(w, f.code, f.reason, "injected by check")
+		trace.Respond(w, f.code, f.reason, "injected by check")
 		return
 	}
 	if f != nil && !f.kills && !f.replaces {
 		p.lag()
 	}
-	response := p.forward(incoming, bytes.NewReader(body))
+	response := p.Forward(incoming, body)
 	p.answered(r, response)
 	if f != nil && !f.replaces {
 		if f.kills {
-			p.crash()
+			p.crash(ctx)
 		}
 		panic(http.ErrAbortHandler)
 	}
-	response.write(w)
+	response.Write(w)
 }
+
+// crash kills the process and starts it again.
+func (p *proxy) crash(ctx context.Context) { p.run.restart(context.WithoutCancel(ctx), func() {}) }
 
 // lose notes that another process has the lease for so long.
 func (p *proxy) lose(lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lostUntil = p.cluster.clock.Now().Add(lease)
+	p.lostUntil = trace.Now().Add(lease)
 }
 
 // lost returns until when the lease lasts that the process has lost, the zero time if it has lost none.
@@ -236,38 +216,38 @@ func (p *proxy) lost() time.Time {
 	return p.lostUntil
 }
 
-// writesWithoutLease reports whether another process has the lease. For the duration of the lease the process may
-// not have learned that.
-func (p *proxy) writesWithoutLease(r *request) bool {
+// writesWithoutLease reports whether another process has the lease. For the duration of the lease the process may not
+// have learned that.
+func (p *proxy) writesWithoutLease(ctx context.Context, r *trace.Request) bool {
 	until := p.lost()
-	if until.IsZero() || !r.isWrite() || !p.leaseTaken() {
+	if until.IsZero() || !r.IsWrite() || !p.run.leaseTaken(ctx) {
 		return false
 	}
-	if p.cluster.clock.Now().After(until) {
-		p.find("lease", r.class(newAliases(p.namespace, nil).of)+": another process has had the lease for its duration")
+	if trace.Now().After(until) {
+		p.find("lease", r.Class(newAliases(p.namespace, nil).of)+": another process has had the lease for its duration")
 	}
 	return true
 }
 
 // record records the request and returns the fault to inject into it, or nil.
-func (p *proxy) record(r *request) *fault {
+func (p *proxy) record(r *trace.Request) *fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.at = p.cluster.clock.Now()
-	r.shown = p.shown[r.Resource+"/"+r.name]
+	r.At = trace.Now()
+	r.Shown = p.shown[r.Resource+"/"+r.Name]
 	p.requests = append(p.requests, r)
 	if !p.armed {
 		return nil
 	}
-	f := p.count(r.class(p.aliases.of), r)
+	f := p.count(r.Class(p.aliases.of), r)
 	if f != nil {
-		r.fault = f.name
+		r.Fault = f.name
 	}
 	return f
 }
 
 // count counts a point and returns the fault to inject there, or nil. The caller holds the lock.
-func (p *proxy) count(class string, r *request) *fault {
+func (p *proxy) count(class string, r *trace.Request) *fault {
 	p.counts[class]++
 	here := point{class, p.counts[class]}
 	p.points = append(p.points, recordedPoint{here, r})
@@ -279,25 +259,11 @@ func (p *proxy) count(class string, r *request) *fault {
 }
 
 // answered records the answer of the API server.
-func (p *proxy) answered(r *request, response *apiResponse) {
-	object := decodeObject(response.body)
+func (p *proxy) answered(r *trace.Request, response *trace.Response) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.code = response.code
-	if object == nil || !r.applied() && r.verb != http.MethodGet {
-		return
-	}
-	uid := string(object.GetUID())
-	if r.verb == http.MethodDelete {
-		if object.GetKind() == "Status" {
-			uid = kinds.Find("{.details.uid}", object.Object)
-		}
-		r.deletes = uid
-		return
-	}
-	r.made, r.revision = object.GetName(), object.GetResourceVersion()
-	if r.code == http.StatusOK || r.code == http.StatusCreated {
-		p.shown[r.Resource+"/"+r.made] = uid
+	if object := r.Answered(response); object != nil && object.GetKind() != "Status" {
+		p.shown[r.Resource+"/"+r.Made] = string(object.GetUID())
 	}
 }
 
@@ -331,10 +297,10 @@ func (p *proxy) disarm() bool {
 }
 
 // recorded returns a copy of the requests from that index on.
-func (p *proxy) recorded(from int) []request {
+func (p *proxy) recorded(from int) []trace.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var copies []request
+	var copies []trace.Request
 	for _, r := range p.requests[from:] {
 		copies = append(copies, *r)
 	}
@@ -346,8 +312,8 @@ func (p *proxy) wroteAfter(since time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range slices.Backward(p.requests) {
-		if r.isWrite() && r.at.After(since) {
-			return r.at
+		if r.IsWrite() && r.At.After(since) {
+			return r.At
 		}
 	}
 	return since
@@ -357,7 +323,7 @@ func (p *proxy) wroteAfter(since time.Time) time.Time {
 func (p *proxy) lag() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lagsUntil = p.cluster.clock.Now().Add(time.Second)
+	p.lagsUntil = trace.Now().Add(time.Second)
 }
 
 // delay returns by how much a request or an event is delayed at random, or until the lag is over.
@@ -366,72 +332,9 @@ func (p *proxy) delay(isEvent bool) time.Duration {
 	defer p.mu.Unlock()
 	switch {
 	case isEvent && p.fault != nil:
-		return p.lagsUntil.Sub(p.cluster.clock.Now())
+		return p.lagsUntil.Sub(trace.Now())
 	case p.jitter != nil:
 		return time.Duration(p.jitter.Int64N(int64(100 * time.Millisecond)))
 	}
 	return 0
-}
-
-// apiResponse is a complete response of the API server.
-type apiResponse struct {
-	code   int
-	header http.Header
-	body   []byte
-}
-
-func (a *apiResponse) write(w http.ResponseWriter) {
-	for name, values := range a.header {
-		if name != "Content-Length" {
-			w.Header()[name] = values
-		}
-	}
-	w.WriteHeader(a.code)
-	// The client may be gone.
-	_, _ = w.Write(a.body)
-}
-
-// forward sends the request to the API server. It does not cancel it when the client dies: the API server
-// may have applied it, and the run must know.
-func (p *proxy) forward(incoming *http.Request, body io.Reader) *apiResponse {
-	out := p.toAPIServer(incoming.Clone(context.WithoutCancel(incoming.Context())))
-	out.Body = io.NopCloser(body)
-	response, err := p.cluster.transport.RoundTrip(out)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	return &apiResponse{response.StatusCode, response.Header, data}
-}
-
-// toAPIServer addresses the request. Without Accept-Encoding the transport asks for gzip and also decompresses.
-func (p *proxy) toAPIServer(out *http.Request) *http.Request {
-	out.RequestURI, out.Host = "", ""
-	out.URL.Scheme, out.URL.Host = p.cluster.server.Scheme, p.cluster.server.Host
-	out.Header.Del("Accept-Encoding")
-	out.Header.Del("Authorization")
-	return out
-}
-
-// asJSON makes the client accept JSON in place of what cannot be read here. The parameters as, g and v stay.
-func asJSON(header http.Header) {
-	accepted := strings.NewReplacer("application/vnd.kubernetes.protobuf", "application/json", "application/cbor", "application/json")
-	header.Set("Accept", accepted.Replace(header.Get("Accept")))
-}
-
-// pause is for delays that are part of a fault, never for waiting.
-func pause(ctx context.Context, duration time.Duration) {
-	if duration <= 0 {
-		return
-	}
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -24,10 +24,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
@@ -38,20 +38,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // run is one run of a scenario: a namespace, the controller, and the proxy between it and the API server.
 type run struct {
 	check     *checker
 	namespace string
-	history   *history
+	history   *trace.History
 	proxy     *proxy
 	// kubeconfig and output are files.
 	kubeconfig string
 	output     *os.File
 
 	mu      sync.Mutex
-	process *process
+	process *trace.Process
 	closed  bool
 
 	// longer is for how long the fault delays the end, and mayExit is set if the process cannot keep its lease.
@@ -72,11 +74,11 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{check: c, namespace: namespace, history: c.cluster.historyOf(namespace), proxy: newProxy(c.cluster, namespace)}
-	r.proxy.jitter, r.proxy.crash = jitter, func() { r.restart(ctx, func() {}) }
-	r.proxy.takeLease, r.proxy.leaseTaken = func() time.Duration { return r.takeLease(ctx) }, func() bool { return r.leaseTaken(ctx) }
-	r.proxy.recreate = func(request *request) { r.recreate(ctx, request) }
-	r.kubeconfig, err = writeKubeconfig(c.dir, r.proxy.server.URL, r.proxy.ca(), namespace)
+	r := &run{check: c, namespace: namespace, history: trace.NewHistory()}
+	c.cluster.histories.Store(namespace, r.history)
+	r.proxy = newProxy(r, jitter)
+	r.kubeconfig = filepath.Join(c.dir, namespace+".kubeconfig")
+	err = trace.WriteKubeconfig(r.kubeconfig, r.proxy.server, "check", namespace)
 	if err == nil {
 		r.output, err = os.Create(r.kubeconfig + ".log")
 	}
@@ -87,7 +89,7 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 		return r, err
 	}
 	r.restart(ctx, func() {})
-	err = poll(ctx, startTimeout, func(context.Context) error {
+	err = trace.Poll(ctx, startTimeout, func(context.Context) error {
 		if !r.watches() {
 			return errors.New("the controller does not watch " + c.owners.Resource)
 		}
@@ -101,14 +103,14 @@ func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
 	return r, err
 }
 
-// setUp creates the objects that each namespace has before the controller starts. A ConfigMap is the owner of
-// the bystanders that have one.
+// setUp creates the objects that each namespace has before the controller starts. A ConfigMap is the owner of the
+// bystanders that have one.
 func (c *checker) setUp(ctx context.Context, namespace string) error {
 	stranger := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": bystanderPrefix + "owner"},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": trace.BystanderPrefix + "owner"},
 	}}
 	for _, object := range slices.Concat([]*unstructured.Unstructured{stranger}, c.suite.setup, c.bystanders) {
-		if strings.HasPrefix(object.GetName(), bystanderPrefix+"owned-") {
+		if strings.HasPrefix(object.GetName(), trace.BystanderPrefix+"owned-") {
 			object = object.DeepCopy()
 			object.SetOwnerReferences([]metav1.OwnerReference{{
 				APIVersion: "v1", Kind: "ConfigMap", Name: stranger.GetName(), UID: stranger.GetUID(), Controller: ptr.To(true),
@@ -136,42 +138,21 @@ func (r *run) watches() bool {
 	return r.proxy.watched[r.check.owners.Resource] || r.check.noWatch.Load()
 }
 
-// process is one process of the controller, with its children. done is closed when it has exited.
-type process struct {
-	*exec.Cmd
-
-	done chan struct{}
-}
-
 // start starts the command with the placeholders {}, {namespace} and {controller} replaced.
-func (r *run) start() (*process, error) {
+func (r *run) start() (*trace.Process, error) {
 	arguments, controller := slices.Concat(r.check.command, r.check.flags), ""
 	if r.check.suite.data != nil {
 		controller = r.check.suite.data.Controller
 	}
+	replacer := strings.NewReplacer("{}", r.kubeconfig, "{namespace}", r.namespace, "{controller}", controller)
 	for i := range arguments {
-		arguments[i] = strings.NewReplacer("{}", r.kubeconfig, "{namespace}", r.namespace, "{controller}", controller).Replace(arguments[i])
+		arguments[i] = replacer.Replace(arguments[i])
 	}
-	p := &process{Cmd: exec.Command(arguments[0], arguments[1:]...), done: make(chan struct{})}
-	p.Stdout, p.Stderr, p.SysProcAttr = r.output, r.output, &syscall.SysProcAttr{Setpgid: true}
+	command := exec.Command(arguments[0], arguments[1:]...)
+	command.Stdout, command.Stderr = r.output, r.output
 	// Other variables could connect the controller to an API server past its proxy.
-	p.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "KUBE") })
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		// The state of the process says how it ended.
-		_ = p.Wait()
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// kill kills the process and its children, and returns once it has exited.
-func (p *process) kill() {
-	// It may have exited.
-	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
-	<-p.done
+	command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "KUBE") })
+	return trace.Start(command)
 }
 
 func (r *run) leases() dynamic.ResourceInterface {
@@ -192,8 +173,9 @@ func (r *run) takeLease(ctx context.Context) (longest time.Duration) {
 	for i := range list.Items {
 		seconds, _, _ := unstructured.NestedInt64(list.Items[i].Object, "spec", "leaseDurationSeconds")
 		longest = max(longest, time.Duration(seconds)*time.Second)
-		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, r.check.cluster.clock.Now().UTC().Format(metav1.RFC3339Micro))
-		if _, err := r.leases().Patch(ctx, list.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		now, name := trace.Now().UTC().Format(metav1.RFC3339Micro), list.Items[i].GetName()
+		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now)
+		if _, err := r.leases().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			r.proxy.find("run", err.Error())
 		}
 	}
@@ -210,21 +192,21 @@ func (r *run) leaseTaken(ctx context.Context) bool {
 }
 
 // recreate deletes the object that the request is about to delete, and creates it as the controller did.
-func (r *run) recreate(ctx context.Context, of *request) {
+func (r *run) recreate(ctx context.Context, of *trace.Request) {
 	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
 	for _, sent := range slices.Backward(r.proxy.recorded(0)) {
-		if sent.Resource != of.Resource || sent.made != of.name || sent.body == nil {
+		if sent.Resource != of.Resource || sent.Made != of.Name || sent.Body == nil {
 			continue
 		}
-		err := client.Delete(ctx, of.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		err := client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 		if err == nil {
-			err = poll(ctx, stepTimeout, func(ctx context.Context) error {
-				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.body)}, metav1.CreateOptions{})
+			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
+				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{})
 				return err
 			})
 		}
 		if err != nil {
-			r.proxy.find("run", "replacing "+of.name+": "+err.Error())
+			r.proxy.find("run", "replacing "+of.Name+": "+err.Error())
 		}
 		return
 	}
@@ -239,7 +221,7 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	}
 	if former := r.process; former != nil {
 		r.process = nil
-		former.kill()
+		former.Kill()
 		// The next process would wait for the killed one. Without leases it does not.
 		_ = r.leases().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	}
@@ -265,8 +247,8 @@ func (r *run) lastOutput() string {
 }
 
 // supervise starts the controller again if it exits by itself, as the kubelet does.
-func (r *run) supervise(ctx context.Context, p *process) {
-	<-p.done
+func (r *run) supervise(ctx context.Context, p *trace.Process) {
+	<-p.Done
 	r.mu.Lock()
 	byItself := r.process == p && !r.closed
 	r.mu.Unlock()
@@ -274,7 +256,7 @@ func (r *run) supervise(ctx context.Context, p *process) {
 		if r.proxy.lost().IsZero() && !r.mayExit {
 			r.proxy.find("exit", "the controller exited by itself: "+p.ProcessState.String()+"; its output:\n"+r.lastOutput())
 		}
-		pause(ctx, time.Second)
+		trace.Pause(ctx, time.Second)
 		r.restart(ctx, func() {})
 	}
 }
@@ -284,12 +266,12 @@ func (r *run) close(ctx context.Context) {
 	r.mu.Lock()
 	r.closed = true
 	if r.process != nil {
-		r.process.kill()
+		r.process.Kill()
 	}
 	r.mu.Unlock()
-	r.proxy.close()
+	trace.Close(r.proxy.server)
 	r.output.Close()
-	r.check.cluster.forget(r.namespace)
+	r.check.cluster.histories.Delete(r.namespace)
 	if r.check.keep {
 		return
 	}
@@ -302,10 +284,10 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	for i := range steps {
 		s := &steps[i]
 		var err error
-		versions, _ := r.history.all()
+		versions, _ := r.history.All()
 		was := r.check.exampleIn(versions)
 		act := func() {
-			err = poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s, was) })
+			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error { return r.act(ctx, s, was) })
 		}
 		if s.Until == "" && r.proxy.step(s.String()) {
 			r.restart(ctx, act)
@@ -321,18 +303,18 @@ func (r *run) take(ctx context.Context, steps []step) error {
 
 // see returns what expressions can name now: object is the example.
 func (r *run) see(was any) map[string]any {
-	versions, changed := r.history.all()
-	with, now := variables(versions), r.check.cluster.clock.Now()
-	with["was"], with["now"], with["quiet"] = was, timestamp(now), celtypes.Duration{Duration: now.Sub(r.proxy.wroteAfter(changed))}
+	versions, changed := r.history.All()
+	with, now := trace.Variables(versions), trace.Now()
+	with["was"], with["now"], with["quiet"] = was, celtypes.Timestamp{Time: now}, celtypes.Duration{Duration: now.Sub(r.proxy.wroteAfter(changed))}
 	with["object"] = r.check.exampleIn(versions)
 	return with
 }
 
 // exampleIn returns the last version of the example, which exists or may have been deleted just now, or nil.
-func (c *checker) exampleIn(versions []version) any {
-	for _, v := range latest(versions) {
-		if v.resource == c.owners.Resource && v.object.GetName() == c.suite.example.GetName() && !v.deleted {
-			return v.object.Object
+func (c *checker) exampleIn(versions []trace.Version) any {
+	for _, v := range trace.Latest(versions) {
+		if v.Resource == c.owners.Resource && v.Object.GetName() == c.suite.example.GetName() && !v.Deleted {
+			return v.Object.Object
 		}
 	}
 	return nil
@@ -342,9 +324,9 @@ func (c *checker) exampleIn(versions []version) any {
 func (r *run) act(ctx context.Context, s *step, was any) error {
 	with := r.see(was)
 	if s.Until != "" {
-		is, err := r.check.suite.isTrue(s.Until, with)
+		is, err := r.check.suite.IsTrue(s.Until, with)
 		if err == nil && !is {
-			err = errors.New("it is not true of " + brief(with["object"]))
+			err = errors.New("it is not true of " + trace.Brief(with["object"]))
 		}
 		return err
 	}
@@ -355,14 +337,14 @@ func (r *run) act(ctx context.Context, s *step, was any) error {
 	patchType, patch := types.MergePatchType, []byte(s.Merge)
 	switch {
 	case s.Apply != nil:
-		patchType, patch = types.ApplyYAMLPatchType, mustEncode(s.Apply)
+		patchType, patch = types.ApplyYAMLPatchType, trace.MustEncode(s.Apply)
 	case s.Strategic != nil:
 		patchType, patch = types.StrategicMergePatchType, s.Strategic
 	case s.JSON != nil:
 		patchType, patch = types.JSONPatchType, s.JSON
 	}
 	if err == nil {
-		patch, err = r.check.suite.expand(patch, with)
+		patch, err = r.check.suite.Expand(patch, with)
 	}
 	for _, name := range names {
 		if err == nil && s.Delete != "" {
@@ -380,10 +362,10 @@ func (r *run) act(ctx context.Context, s *step, was any) error {
 }
 
 // delete deletes an object, which may have been deleted just now.
-func (r *run) delete(ctx context.Context, client dynamic.ResourceInterface, name string, policy metav1.DeletionPropagation) error {
+func (r *run) delete(ctx context.Context, client dynamic.ResourceInterface, name string, how metav1.DeletionPropagation) error {
 	object, err := client.Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		err = client.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
+		err = client.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &how})
 	}
 	if err == nil && object.GetNamespace() == "" {
 		return nil
@@ -391,22 +373,12 @@ func (r *run) delete(ctx context.Context, client dynamic.ResourceInterface, name
 	return r.awaitRecorded(ctx, object, true, err)
 }
 
-// awaitRecorded waits until the history has the version or the deletion. Until then the former state would look
-// like the final one.
+// awaitRecorded waits until the history has the change, unless that failed.
 func (r *run) awaitRecorded(ctx context.Context, object *unstructured.Unstructured, deletion bool, err error) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, stepTimeout, func(context.Context) error {
-		versions, _ := r.history.all()
-		for i := range versions {
-			v := &versions[i]
-			if v.object.GetUID() == object.GetUID() && (deletion && !v.isLive() || !deletion && v.object.GetResourceVersion() == object.GetResourceVersion()) {
-				return nil
-			}
-		}
-		return errors.New("the change is not seen")
-	})
+	return r.history.Await(ctx, stepTimeout, object, deletion)
 }
 
 // resolve returns a client for the objects of a step, and their names.
@@ -414,7 +386,7 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 	client, resource, err := r.check.cluster.at(r.namespace, to.APIVersion, to.Kind)
 	if err == nil && to.Where == "" {
 		var name []byte
-		name, err = r.check.suite.expand([]byte(to.Name), with)
+		name, err = r.check.suite.Expand([]byte(to.Name), with)
 		return client, []string{string(name)}, err
 	}
 	if err != nil {
@@ -424,22 +396,22 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 		return client, []string{r.namespace}, nil
 	}
 	var names []string
-	versions, _ := r.history.all()
+	versions, _ := r.history.All()
 	with = maps.Clone(with)
 	if with["object"] != nil {
 		with["was"] = with["object"]
 	}
-	for _, v := range latest(versions) {
-		if v.resource != resource || v.deleted {
+	for _, v := range trace.Latest(versions) {
+		if v.Resource != resource || v.Deleted {
 			continue
 		}
-		with["object"] = v.object.Object
-		is, err := r.check.suite.isTrue(to.Where, with)
+		with["object"] = v.Object.Object
+		is, err := r.check.suite.IsTrue(to.Where, with)
 		if err != nil {
 			return nil, nil, err
 		}
 		if is {
-			names = append(names, v.object.GetName())
+			names = append(names, v.Object.GetName())
 		}
 	}
 	slices.Sort(names)

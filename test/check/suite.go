@@ -17,13 +17,11 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
+	"example.com/sample-controller/test/check/trace"
 	"example.com/sample-controller/test/kinds"
 )
 
@@ -61,13 +60,8 @@ type suite struct {
 	Keeps []string `json:"keeps,omitempty"`
 	// AllowNoops is set if a sync may repeat a write that changes nothing, such as a server-side apply.
 	AllowNoops bool `json:"allowNoops,omitempty"`
-	// Define has expressions that the rules and the scenarios use.
-	Define []definition `json:"define,omitempty"`
-	Rules  []rule       `json:"rules,omitempty"`
-	// Ends are what must be true at rest: there object is the example.
-	Ends []rule `json:"ends,omitempty"`
 
-	*expressions
+	trace.RuleSet
 
 	example *unstructured.Unstructured
 	setup   []*unstructured.Unstructured
@@ -78,8 +72,8 @@ type suite struct {
 // scenario is what users do, and what must follow.
 type scenario struct {
 	Name string `json:"name"`
-	// Prepare leads to the state in which the operation begins, by default to the example: at rest, unless the last
-	// step of it waits for something else. No fault is injected into it.
+	// Prepare leads to the state in which the operation begins, by default to the example: at rest, unless the last step
+	// of it waits for something else. No fault is injected into it.
 	Prepare []step `json:"prepare,omitempty"`
 	Steps   []step `json:"steps"`
 	// Restores is set if the end must be the state in which the operation began.
@@ -91,8 +85,8 @@ type scenario struct {
 	similar bool
 }
 
-// step is one thing that a user does to objects, or waits for: Example, Apply, Merge, Strategic, JSON, Delete or
-// Until. Texts in the first five may contain ${EXPRESSION}.
+// step is one thing that a user does to objects, or waits for: Example, Apply, Merge, Strategic, JSON, Delete or Until.
+// Texts in the first five may contain ${EXPRESSION}.
 type step struct {
 	// On are the objects, by default the example.
 	On selector `json:"object,omitempty"`
@@ -105,13 +99,13 @@ type step struct {
 	Strategic json.RawMessage            `json:"strategic,omitempty"`
 	JSON      json.RawMessage            `json:"json,omitempty"`
 	Delete    metav1.DeletionPropagation `json:"delete,omitempty"`
-	// Until waits until the expression is true. There object is the example, was the example when the wait began,
-	// and quiet for how long nothing has changed.
+	// Until waits until the expression is true. There object is the example, was the example when the wait began, and
+	// quiet for how long nothing has changed.
 	Until string `json:"until,omitempty"`
 }
 
-// selector selects objects of a kind: by their name, or those for which Where is true. There object is the object,
-// and was the example.
+// selector selects objects of a kind: by their name, or those for which Where is true. There object is the object, and
+// was the example.
 type selector struct {
 	APIVersion  string `json:"apiVersion,omitempty"`
 	Kind        string `json:"kind,omitempty"`
@@ -145,9 +139,6 @@ func readSuite(file string) (*suite, error) {
 		return nil, err
 	}
 	s := &suite{Quiet: metav1.Duration{Duration: 2 * time.Second}, Patience: metav1.Duration{Duration: 40 * time.Second}}
-	if s.expressions, err = newExpressions(); err != nil {
-		return nil, err
-	}
 	var of struct {
 		Controller string `json:"controller"`
 	}
@@ -167,13 +158,13 @@ func readSuite(file string) (*suite, error) {
 
 // readExample reads the files that the suite names.
 func (s *suite) readExample(dir string) error {
-	examples, err := readObjects(filepath.Join(dir, s.Example))
+	examples, err := trace.ReadObjects(filepath.Join(dir, s.Example))
 	if err != nil || len(examples) != 1 {
 		return fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
 	}
 	s.example = examples[0]
 	if s.Setup != "" {
-		s.setup, err = readObjects(filepath.Join(dir, s.Setup))
+		s.setup, err = trace.ReadObjects(filepath.Join(dir, s.Setup))
 	}
 	return err
 }
@@ -207,15 +198,8 @@ func (s *suite) ofKind() error {
 
 // complete adds what follows from the rest, and compiles the expressions.
 func (s *suite) complete() error {
-	for _, d := range s.Define {
-		if err := s.define(d); err != nil {
-			return err
-		}
-	}
-	for _, r := range slices.Concat(s.Rules, s.Ends) {
-		if err := errors.Join(s.compile(r.When), s.compile(r.Must)); err != nil {
-			return fmt.Errorf("rule %q: %w", r.Name, err)
-		}
+	if err := s.Prepare(); err != nil {
+		return err
 	}
 	for _, c := range s.Scenarios {
 		if c.Name == "" || len(c.Steps) == 0 {
@@ -237,7 +221,7 @@ func (s *suite) complete() error {
 
 func (s *suite) completeStep(one *step) error {
 	if one.Example != nil {
-		changed, err := jsonpatch.MergePatch(mustEncode(s.example), one.Example)
+		changed, err := jsonpatch.MergePatch(trace.MustEncode(s.example), one.Example)
 		one.Apply = &unstructured.Unstructured{}
 		if err = errors.Join(err, one.Apply.UnmarshalJSON(changed)); err != nil {
 			return err
@@ -249,39 +233,15 @@ func (s *suite) completeStep(one *step) error {
 	case one.On == selector{}:
 		one.On = selectorOf(s.example)
 	}
-	err := s.compileIn(string(one.Merge) + string(one.Strategic) + string(one.JSON))
+	err := s.CompileIn(string(one.Merge) + string(one.Strategic) + string(one.JSON))
 	if one.Apply != nil {
-		err = errors.Join(err, s.compileIn(string(mustEncode(one.Apply))))
+		err = errors.Join(err, s.CompileIn(string(trace.MustEncode(one.Apply))))
 	}
-	return errors.Join(err, s.compile(one.On.Where), s.compile(one.Until))
+	return errors.Join(err, s.Compile(one.On.Where), s.Compile(one.Until))
 }
 
-// readObjects reads the objects in a YAML file.
-func readObjects(file string) ([]*unstructured.Unstructured, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
-			return objects, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
-}
-
-// bystanderPrefix begins the names of objects that look like dependents of the example and are none.
-const bystanderPrefix = "bystander-"
-
-// generate runs the controller on the example, and returns scenarios that follow from what it does. It also
-// makes the bystanders. A finding says that there is nothing to test.
+// generate runs the controller on the example, and returns scenarios that follow from what it does. It also makes the
+// bystanders. A finding says that there is nothing to test.
 func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	r, err := c.newRun(ctx, nil)
 	if r != nil {
@@ -301,7 +261,7 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 		track(c.tracked, &requests[i])
 	}
 	if len(c.tracked) == 0 && ctx.Err() == nil {
-		message := fmt.Sprintf("the controller wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
+		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
 		return nil, &finding{Judge: "idle", Message: message}
 	}
 	if err != nil {
@@ -312,15 +272,15 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
 	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
 	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
-	versions, _ := r.history.all()
+	versions, _ := r.history.All()
 	for _, v := range c.owned(versions) {
-		c.tracked[v.resource] = true
-		if !seen[v.resource] {
+		c.tracked[v.Resource] = true
+		if !seen[v.Resource] {
 			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
-			of := selector{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Where: "foreign"}
+			of := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "foreign"}
 			foreign = append(foreign, step{On: of, Delete: metav1.DeletePropagationBackground})
 		}
-		seen[v.resource] = true
+		seen[v.Resource] = true
 	}
 	if len(foreign) > 0 {
 		scenarios = append(scenarios, &scenario{
@@ -381,40 +341,40 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 	return scenarios
 }
 
-// ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields
-// drift that the controller sent to create it.
-func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests []request) []*scenario {
-	to := selector{APIVersion: v.object.GetAPIVersion(), Kind: v.object.GetKind(), Where: "owned"}
+// ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields drift
+// that the controller sent to create it.
+func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, requests []trace.Request) []*scenario {
+	to := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}
 	released, held := json.RawMessage(`{"metadata":{"ownerReferences":null}}`), json.RawMessage(`{"metadata":{"finalizers":["example.com/hold"]}}`)
 	wait := []step{{Until: "rest"}}
 	holding, letGo := step{On: to, Merge: held}, step{On: selector{APIVersion: to.APIVersion, Kind: to.Kind, Where: "finalized"}, Merge: json.RawMessage(`{"metadata":{"finalizers":null}}`)}
 	scenarios := []*scenario{{
-		Name: "delete " + v.resource, Prepare: c.created(), Restores: true,
+		Name: "delete " + v.Resource, Prepare: c.created(), Restores: true,
 		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
 	}, {
-		Name: "release " + v.resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
+		Name: "release " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
 	}, {
-		Name:    "created again while " + v.resource + " terminate",
+		Name:    "created again while " + v.Resource + " terminate",
 		Prepare: append(c.created(), holding), EndsAs: c.created(),
 		Steps: slices.Concat(c.deleted(metav1.DeletePropagationBackground), c.created(), wait, []step{letGo}),
 	}}
-	sent := slices.IndexFunc(requests, func(r request) bool {
-		return r.Resource == v.resource && r.made == v.object.GetName() && r.body != nil && r.subresource == ""
+	sent := slices.IndexFunc(requests, func(r trace.Request) bool {
+		return r.Resource == v.Resource && r.Made == v.Object.GetName() && r.Body != nil && r.Subresource == ""
 	})
 	client, _, err := c.cluster.at(r.namespace, to.APIVersion, to.Kind)
 	if sent < 0 || err != nil {
-		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.resource)
+		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.Resource)
 		return scenarios
 	}
-	body := requests[sent].body
+	body := requests[sent].Body
 	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
-		patch, _, err := change(ctx, client, v.object.GetName(), v.object.Object, path)
+		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path)
 		if err != nil {
-			c.note("%s %s does not drift: %v", v.resource, path, err)
+			c.note("%s %s does not drift: %v", v.Resource, path, err)
 			continue
 		}
 		scenarios = append(scenarios, &scenario{
-			Name: "drift " + v.resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
+			Name: "drift " + v.Resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
 			similar: c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift"),
 		})
 	}
@@ -423,20 +383,20 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *version, requests 
 }
 
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
-func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *version, sent map[string]any) {
+func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *trace.Version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
 		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
 		o.Object["metadata"] = map[string]any{}
-		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.object.GetAPIVersion(), v.object.GetKind()))
-		o.SetName(bystanderPrefix + name + "-" + v.resource)
-		o.SetLabels(v.object.GetLabels())
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.Object.GetAPIVersion(), v.Object.GetKind()))
+		o.SetName(trace.BystanderPrefix + name + "-" + v.Resource)
+		o.SetLabels(v.Object.GetLabels())
 		delete(o.Object, "status")
 		if spec, ok := o.Object["spec"].(map[string]any); ok && spec["replicas"] != nil {
 			// Otherwise its Pods would take part in the run.
 			spec["replicas"] = int64(0)
 		}
 		if _, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
-			c.note("no bystander for %s: %v", v.resource, err)
+			c.note("no bystander for %s: %v", v.Resource, err)
 			return
 		}
 		c.bystanders = append(c.bystanders, o)

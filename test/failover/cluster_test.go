@@ -19,12 +19,12 @@ limitations under the License.
 package failover
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -32,240 +32,290 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	"example.com/sample-controller/test/check/trace"
 )
 
 const (
-	// waitTimeout bounds waits for processes. It is generous because only a failing test
-	// waits so long.
+	// waitTimeout bounds waits for processes. It is generous because only a failing test waits so long.
 	waitTimeout  = 180 * time.Second
 	pollInterval = 100 * time.Millisecond
 )
 
-// testCluster is the local cluster of the test.
 type testCluster struct {
 	// work is the directory that the script in hack creates and removes.
 	work string
-	// environment is the environment of the controllers.
-	environment []string
-	// server is the address of the API server, transport connects to it as administrator.
-	server    *url.URL
-	transport http.RoundTripper
-	config    *rest.Config
-	clientSet
+	// Upstream connects to the API server as administrator, and so do config and the clients.
+	trace.Upstream
 
-	control *controlPlane
+	config *rest.Config
+	kube   kubernetes.Interface
+	foos   clientset.Interface
+
+	control controlPlane
 	etcd    *etcdClient
 	names   atomic.Int64
-	// report has the lines of a table, which the script in hack prints when the test has ended.
+	// report has the lines that the script in hack prints in the end.
 	report []string
 }
 
-// clientSet are the clients of one user.
-type clientSet struct {
-	kube kubernetes.Interface
-	foos clientset.Interface
-}
-
-func newClients(config *rest.Config) (a clientSet, err error) {
-	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return a, err
-	}
-	a.foos, err = clientset.NewForConfig(config)
-	return a, err
-}
-
-// setUp connects to the cluster and restarts components of the control plane that exit by
-// themselves, until the test has ended.
+// setUp connects to the cluster and restarts components that exit by themselves, until the test has ended.
 func setUp(t *testing.T) *testCluster {
 	t.Helper()
-	c, err := newTestCluster()
-	if err != nil {
-		t.Fatal(err)
+	c := &testCluster{work: os.Getenv("TEST_WORK")}
+	if c.work == "" {
+		t.Fatal("there is no cluster; run hack/e2e.sh outages or hack/e2e.sh failover")
 	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	c.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(c.work, "home", ".kube", "config"))
+	must(err)
+	c.config.QPS = -1
+	c.URL, err = url.Parse(c.config.Host)
+	must(err)
+	c.Transport, err = rest.TransportFor(c.config)
+	must(err)
+	c.control, err = newControlPlane(filepath.Join(c.work, "cluster"))
+	must(err)
+	c.etcd = &etcdClient{url: c.control.find(etcdName).flag("listen-client-urls")}
+	c.kube, c.foos = kubernetes.NewForConfigOrDie(c.config), clientset.NewForConfigOrDie(c.config)
 	ctx, cancel := context.WithCancel(t.Context())
 	var supervision sync.WaitGroup
 	supervision.Go(func() { c.control.supervise(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		supervision.Wait()
-		if err := c.writeReport(); err != nil {
+		if err := os.WriteFile(filepath.Join(c.work, "report"), []byte(strings.Join(c.report, "")), 0o600); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
 }
 
-func newTestCluster() (*testCluster, error) {
-	work := os.Getenv("TEST_WORK")
-	if work == "" {
-		return nil, errors.New("there is no cluster; run hack/e2e.sh outages or hack/e2e.sh failover")
-	}
-	c := &testCluster{work: work, environment: []string{"HOME=" + filepath.Join(work, "tmp")}}
-	for _, variable := range os.Environ() {
-		// These variables could connect the controller to the API server past its proxy.
-		if !strings.HasPrefix(variable, "KUBE") && !strings.HasPrefix(variable, "HOME=") {
-			c.environment = append(c.environment, variable)
-		}
-	}
-	var err error
-	if c.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(work, "home", ".kube", "config")); err != nil {
-		return nil, err
-	}
-	c.config.QPS = -1
-	if c.server, err = url.Parse(c.config.Host); err != nil {
-		return nil, err
-	}
-	if c.transport, err = rest.TransportFor(c.config); err != nil {
-		return nil, err
-	}
-	if c.control, err = newControlPlane(filepath.Join(work, "cluster")); err != nil {
-		return nil, err
-	}
-	c.etcd = &etcdClient{url: c.control.find(etcdName).flag("listen-client-urls")}
-	c.clientSet, err = newClients(c.config)
-	return c, err
-}
-
-func (c *testCluster) controllerBinary() string {
-	return filepath.Join(c.work, "bin", "sample-controller")
-}
-
-// uniqueName returns a name that no other call returns.
 func (c *testCluster) uniqueName(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, c.names.Add(1))
 }
 
-func (c *testCluster) writeReport() error {
-	file, err := os.Create(filepath.Join(c.work, "report"))
-	if err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(file, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, err = fmt.Fprintln(table, strings.Join(c.report, "\n"))
-	return errors.Join(err, table.Flush(), file.Close())
+// replica is one controller process behind its own proxy.
+type replica struct {
+	*trace.Process
+
+	proxy *proxy
+	log   string
+	// started is when the test saw that it had started its workers.
+	started time.Time
+	// stopping is set before the test terminates or kills the replica.
+	stopping bool
 }
 
-// pause returns after the duration, or when the context ends. It is for delays that are
-// part of a fault, never for waiting.
-func pause(ctx context.Context, duration time.Duration) {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// process is one controller process.
-type process struct {
-	cmd *exec.Cmd
-	// name is unique, and begins the user agent of the process.
-	name   string
-	output *output
-	done   chan struct{}
-	// exitedAt is set when done is closed.
-	exitedAt time.Time
-}
-
-// startProcess starts that binary of the controller. If the test binary is killed, the
-// script in hack ends the process.
-func (c *testCluster) startProcess(program string, arguments ...string) (*process, error) {
+// startProcess starts that binary of the controller. If the test binary is killed, the script in hack ends the process.
+func (c *testCluster) startProcess(program string, arguments ...string) (*replica, error) {
 	name := c.uniqueName("controller")
-	pidFile := filepath.Join(c.work, "pids", name)
-	p := &process{name: name, done: make(chan struct{}), output: &output{started: make(chan struct{})}}
-	log, err := os.Create(filepath.Join(c.work, "logs", name+".log"))
+	r := &replica{log: filepath.Join(c.work, "logs", name+".log")}
+	log, err := os.Create(r.log)
 	if err != nil {
 		return nil, err
 	}
-	both := io.MultiWriter(log, p.output)
-	// The shell writes its PID before it becomes the controller, so that the script can
-	// find the process at any time. Its user agent begins with the name in exec -a.
-	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec -a "$2" "${@:3}"`, "bash", pidFile, name, program}, arguments...)...)
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.environment, both, both
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		log.Close()
-		return nil, fmt.Errorf("starting the controller: %w", err)
+	defer log.Close()
+	// The shell writes its PID before it becomes the controller, so that the script can find the process at any time.
+	shell := []string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", filepath.Join(c.work, "pids", name), program}
+	command := exec.Command("bash", append(shell, arguments...)...)
+	for _, variable := range os.Environ() {
+		// These variables could connect the controller to the API server past its proxy.
+		if !strings.HasPrefix(variable, "KUBE") && !strings.HasPrefix(variable, "HOME=") {
+			command.Env = append(command.Env, variable)
+		}
 	}
-	go func() {
-		defer close(p.done)
-		// The exit code is in ProcessState.
-		_ = p.cmd.Wait()
-		p.exitedAt = time.Now()
-		log.Close()
-		_ = os.Remove(log.Name())
-		_ = os.Remove(pidFile)
-	}()
-	return p, nil
+	command.Env = append(command.Env, "HOME="+filepath.Join(c.work, "tmp"))
+	command.Stdout, command.Stderr = log, log
+	r.Process, err = trace.Start(command)
+	if err == nil {
+		go func() {
+			<-r.Done
+			_ = os.Remove(filepath.Join(c.work, "pids", name))
+		}()
+	}
+	return r, err
 }
 
-// kill sends SIGKILL, as a power failure would end the process, and returns when it is
-// gone.
-func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.done
+func (r *replica) output() string {
+	text, err := os.ReadFile(r.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
-// signal sends the signal to the process.
-func (p *process) signal(signal syscall.Signal) error {
-	return syscall.Kill(p.cmd.Process.Pid, signal)
+func (r *replica) leads() bool {
+	if r.started.IsZero() && strings.Contains(r.output(), "Started workers") {
+		r.started = time.Now()
+	}
+	return !r.started.IsZero()
 }
 
-// exited reports whether the process has ended.
-func (p *process) exited() bool { return isClosed(p.done) }
-
-// started reports whether the controller has started its workers.
-func (p *process) started() bool { return isClosed(p.output.started) }
-
-func isClosed(channel <-chan struct{}) bool {
+func (r *replica) exited() bool {
 	select {
-	case <-channel:
+	case <-r.Done:
 		return true
 	default:
 		return false
 	}
 }
 
-// output collects what a process prints.
-type output struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	begun bool
-	// startedAt is when the controller logged that it starts its workers.
-	startedAt time.Time
-	started   chan struct{}
+const (
+	deployments = "deployments"
+	foos        = "foos"
+)
+
+type request struct {
+	trace.Request
+
+	answered time.Time
+	// holder is who has the Lease after a write to it.
+	holder string
 }
 
-// Write implements io.Writer.
-func (o *output) Write(data []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.Write(data)
-	if !o.begun && bytes.Contains(o.text.Bytes(), []byte("Started workers")) {
-		o.begun, o.startedAt = true, time.Now()
-		close(o.started)
+func (r *request) writesOurs() bool {
+	return r.IsWrite() && (r.Resource == foos || r.Resource == deployments)
+}
+
+func (r *request) String() string {
+	return r.Class(func(_, name string) string { return name })
+}
+
+// proxy is between one controller and the API server. It records requests, and can hold them.
+type proxy struct {
+	trace.Upstream
+
+	address string
+	server  *httptest.Server
+	// http2 is not set where a broken watch must not make the controller list again.
+	http2 bool
+	// all holds all requests and watch events, watches the watches, and writes what is written to our objects.
+	all, watches, writes barrier
+
+	mu       sync.Mutex
+	requests []*request
+}
+
+// listen accepts connections, at the same address each time.
+func (p *proxy) listen() error {
+	listener, err := net.Listen("tcp", p.address)
+	if err != nil {
+		return err
 	}
-	return len(data), nil
+	p.server = trace.NewServer(p)
+	err = p.server.Listener.Close()
+	p.server.Listener, p.address = listener, listener.Addr().String()
+	p.server.EnableHTTP2 = p.http2
+	p.server.StartTLS()
+	return err
 }
 
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+// close refuses connections, as if there were no API server.
+func (p *proxy) close() { trace.Close(p.server) }
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+	p.all.wait(incoming.Context())
+	to, ok := trace.ParsePath(incoming.URL.Path)
+	read, body := trace.ReadRequest(incoming, to)
+	switch isList := !read.IsWrite() && to.Name == ""; {
+	case ok && isList && incoming.URL.Query().Get("watch") != "":
+		p.serveWatch(w, incoming, to.Resource)
+	case !ok || isList:
+		p.Forward(incoming, body).Write(w)
+	default:
+		p.serveRequest(w, incoming, &request{Request: *read}, body)
+	}
 }
 
-// panicked reports whether a sync or the whole process has panicked.
-func (o *output) panicked() bool {
-	text := o.String()
-	return strings.Contains(text, "panic: ") || strings.Contains(text, "Observed a panic")
+func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, r *request, body []byte) {
+	r.At = time.Now()
+	p.mu.Lock()
+	p.requests = append(p.requests, r)
+	p.mu.Unlock()
+	if r.writesOurs() {
+		p.writes.wait(incoming.Context())
+	}
+	response := p.Forward(incoming, body)
+	p.mu.Lock()
+	r.answered = time.Now()
+	if object := r.Answered(response); object != nil {
+		r.holder, _, _ = unstructured.NestedString(object.Object, "spec", "holderIdentity")
+	}
+	p.mu.Unlock()
+	response.Write(w)
+}
+
+// serveWatch forwards a watch, and breaks it after it was held: the controller watches on from its last version.
+func (p *proxy) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
+	p.watches.wait(incoming.Context())
+	p.Watch(w, incoming, func(code int) { p.noteExpired(resource, code) }, func(e *trace.Event) bool {
+		if p.watches.wait(incoming.Context()) || p.all.wait(incoming.Context()) {
+			panic(http.ErrAbortHandler)
+		}
+		var status struct{ Code int }
+		if e.Type == watch.Error && json.Unmarshal(e.Object, &status) == nil {
+			p.noteExpired(resource, status.Code)
+		}
+		trace.Send(w, trace.MustEncode(e))
+		return true
+	})
+}
+
+// noteExpired records that a watch got 410 Gone, as a read.
+func (p *proxy) noteExpired(resource string, code int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if code == http.StatusGone {
+		r := &request{Request: trace.Request{Verb: http.MethodGet, Code: code}}
+		r.Resource = resource
+		p.requests = append(p.requests, r)
+	}
+}
+
+func (p *proxy) recorded() (copies []request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.requests {
+		copies = append(copies, *r)
+	}
+	return copies
+}
+
+// barrier holds requests while it is closed. The zero value is open.
+type barrier struct{ mu sync.RWMutex }
+
+// close holds requests until the caller calls open.
+func (b *barrier) close() (open func()) {
+	b.mu.Lock()
+	return sync.OnceFunc(b.mu.Unlock)
+}
+
+// wait waits while the barrier is closed, and reports whether it was. A request whose client is gone ends then.
+func (b *barrier) wait(ctx context.Context) bool {
+	if b.mu.TryRLock() {
+		b.mu.RUnlock()
+		return false
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return true
 }

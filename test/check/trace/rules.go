@@ -1,0 +1,322 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// BystanderPrefix begins the names of objects that look like dependents of an owner and are none.
+const BystanderPrefix = "bystander-"
+
+// Definition names an expression, which others can use after it.
+type Definition struct {
+	Name       string `json:"name"`
+	Expression string `json:"expression"`
+}
+
+// Rule is what must be true of each write of the controller for which when is true, by default of each.
+type Rule struct {
+	Name string `json:"name"`
+	When string `json:"when,omitempty"`
+	Must string `json:"must"`
+}
+
+// RuleSet are the rules of a suite, which are expressions in CEL.
+type RuleSet struct {
+	// Define has expressions that the rules and the scenarios use.
+	Define []Definition `json:"define,omitempty"`
+	Rules  []Rule       `json:"rules,omitempty"`
+	// Ends are what must be true at rest: there object is the example.
+	Ends []Rule `json:"ends,omitempty"`
+
+	env      *cel.Env
+	defined  []Definition
+	programs map[string]cel.Program
+}
+
+// Variables returns what an expression can name: the objects that existed after these versions, and the versions
+// themselves. All but now and quiet are objects, or null, or lists of objects.
+func Variables(versions []Version) map[string]any {
+	v := map[string]any{"object": nil, "was": nil, "request": nil, "before": nil, "after": nil, "owner": nil, "now": nil, "quiet": nil}
+	objects, all := []any{}, []any{}
+	last := Latest(versions)
+	for i := range versions {
+		all = append(all, versions[i].Object.Object)
+		if is := last[versions[i].Object.GetUID()]; !is.Deleted && is.Object == versions[i].Object {
+			objects = append(objects, is.Object.Object)
+		}
+	}
+	v["objects"], v["versions"] = objects, all
+	return v
+}
+
+// Prepare compiles the rules. Before that no expression can be compiled.
+func (s *RuleSet) Prepare() error {
+	options := []cel.EnvOption{cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Bindings(), cel.Function("controls",
+		cel.MemberOverload("owner_controls_object", []*cel.Type{cel.DynType, cel.DynType}, cel.BoolType, cel.BinaryBinding(controls)))}
+	for name := range Variables(nil) {
+		options = append(options, cel.Variable(name, cel.DynType))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return err
+	}
+	s.env, s.programs = env, map[string]cel.Program{}
+	for _, d := range append([]Definition{
+		{"owned", "was.controls(object)"},
+		{"gone", "object == null"},
+		{"rest", "quiet > duration('3s')"},
+		// What nobody owns, and what the generated scenarios keep from going.
+		{"foreign", "!has(object.metadata.ownerReferences) && !object.metadata.name.startsWith('" + BystanderPrefix + "')"},
+		{"finalized", "object.metadata.?finalizers.orValue([]).exists(f, f == 'example.com/hold')"},
+	}, s.Define...) {
+		if err := s.define(d); err != nil {
+			return err
+		}
+	}
+	for _, r := range slices.Concat(s.Rules, s.Ends) {
+		if err := errors.Join(s.Compile(r.When), s.Compile(r.Must)); err != nil {
+			return fmt.Errorf("rule %q: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// controls reports whether the first object is the controller of the second one. No object controls null.
+func controls(owner, object ref.Val) ref.Val {
+	o, isOwner := owner.Value().(map[string]any)
+	d, isObject := object.Value().(map[string]any)
+	if !isOwner || !isObject {
+		return types.False
+	}
+	by := metav1.GetControllerOf(&unstructured.Unstructured{Object: d})
+	return types.Bool(by != nil && by.UID == (&unstructured.Unstructured{Object: o}).GetUID())
+}
+
+// define makes later expressions know the name.
+func (s *RuleSet) define(d Definition) error {
+	err := s.Compile(d.Expression)
+	if err == nil {
+		s.defined = append(s.defined, d)
+		if s.env, err = s.env.Extend(cel.Variable(d.Name, cel.DynType)); err == nil {
+			err = s.Compile(d.Name)
+		}
+	}
+	return err
+}
+
+// Compile makes the expression one that can be evaluated. "" is none.
+func (s *RuleSet) Compile(text string) error {
+	if text == "" {
+		return nil
+	}
+	ast, issues := s.env.Compile(text)
+	if issues.Err() != nil {
+		return fmt.Errorf("%q: %w", text, issues.Err())
+	}
+	program, err := s.env.Program(ast)
+	s.programs[text] = program
+	return err
+}
+
+// evaluate returns the value of an expression. What is defined has one only if it is used.
+func (s *RuleSet) evaluate(text string, with map[string]any) (any, error) {
+	values := maps.Clone(with)
+	for _, d := range s.defined {
+		values[d.Name] = func() ref.Val {
+			value, _, err := s.programs[d.Expression].Eval(values)
+			if err != nil {
+				return types.NewErr("%s: %v", d.Name, err)
+			}
+			return value
+		}
+	}
+	value, _, err := s.programs[text].Eval(values)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(text), err)
+	}
+	return value.Value(), nil
+}
+
+// IsTrue reports whether the expression is.
+func (s *RuleSet) IsTrue(text string, with map[string]any) (bool, error) {
+	value, err := s.evaluate(text, with)
+	is, isBool := value.(bool)
+	if err == nil && !isBool {
+		err = fmt.Errorf("%s: it is %v, neither true nor false", text, value)
+	}
+	return is, err
+}
+
+// Holds returns an error if the rule is not kept.
+func (s *RuleSet) Holds(r Rule, with map[string]any) error {
+	if r.When != "" {
+		if concerns, err := s.IsTrue(r.When, with); !concerns || err != nil {
+			return err
+		}
+	}
+	if is, err := s.IsTrue(r.Must, with); err != nil || is {
+		return err
+	}
+	return errBroken
+}
+
+var errBroken = errors.New("it is broken")
+
+var placeholder = regexp.MustCompile(`\$\{[^}]+\}`)
+
+// CompileIn compiles the expressions in ${ and }.
+func (s *RuleSet) CompileIn(text string) error {
+	for _, found := range placeholder.FindAllString(text, -1) {
+		if err := s.Compile(found[2 : len(found)-1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Expand replaces ${EXPRESSION} in a text by its value.
+func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
+	var failed error
+	return placeholder.ReplaceAllFunc(text, func(found []byte) []byte {
+		value, err := s.evaluate(string(found[2:len(found)-1]), with)
+		if err != nil {
+			failed = err
+		}
+		return fmt.Append(nil, value)
+	}), failed
+}
+
+// Judge evaluates the rules for each write of a controller that changed or deleted something, and calls found for each
+// that breaks one. owners is the resource of what the controller reconciles. If since is not nil, a rule is kept too if
+// it was at an earlier moment since then: nobody can foresee what others do between a read and a write.
+func (s *RuleSet) Judge(versions []Version, requests []Request, owners string, since func(*Request) time.Time, found func(rule, message string, r *Request)) {
+	versions = slices.SortedStableFunc(slices.Values(versions), ByRevision)
+	for i := range requests {
+		r := &requests[i]
+		at := r.effect(versions)
+		if at < 0 {
+			continue
+		}
+		with := moment(versions, at, at, r, owners)
+		for _, rule := range s.Rules {
+			err := s.Holds(rule, with)
+			for then := at; err != nil && since != nil && then > 0 && versions[then-1].At.After(since(r)); then-- {
+				if s.Holds(rule, moment(versions, at, then-1, r, owners)) == nil {
+					err = nil
+				}
+			}
+			if err != nil {
+				found(rule.Name, fmt.Sprintf("%v\nbefore: %s\nafter: %s", err, Brief(with["before"]), Brief(with["after"])), r)
+			}
+		}
+	}
+}
+
+// effect returns the index of the version that the request led to, -1 for none. Without an answer, that is what
+// followed the version that the request demanded, if it is of that kind.
+func (r *Request) effect(versions []Version) int {
+	last := map[string]*Version{}
+	for i := range versions {
+		v := &versions[i]
+		if v.Resource != r.Resource || v.Object.GetName() != r.Name && v.Object.GetName() != r.Made {
+			continue
+		}
+		uid := string(v.Object.GetUID())
+		was := last[uid]
+		last[uid] = v
+		is := false
+		switch {
+		case r.Deletes != "":
+			is = uid == r.Deletes && !v.IsLive()
+		case r.Applied():
+			is = v.Object.GetResourceVersion() == r.Revision && !v.Deleted
+		case r.IsLost() && was == nil:
+			is = r.Verb == http.MethodPost && !v.At.Before(r.At)
+		case r.IsLost():
+			is = was.Object.GetResourceVersion() == r.Precondition && r.wouldMake(v, was)
+		}
+		if is {
+			return i
+		}
+	}
+	return -1
+}
+
+// wouldMake reports whether the request would change an object so.
+func (r *Request) wouldMake(v, was *Version) bool {
+	wrote := v.Object.GetGeneration() != was.Object.GetGeneration() || !maps.Equal(v.Object.GetLabels(), was.Object.GetLabels()) ||
+		!reflect.DeepEqual(v.Object.GetOwnerReferences(), was.Object.GetOwnerReferences())
+	switch {
+	case r.Verb == http.MethodDelete || !v.IsLive():
+		return r.Verb == http.MethodDelete && !v.IsLive() && was.IsLive()
+	case r.Subresource != "":
+		return !wrote
+	}
+	return wrote
+}
+
+// moment returns the variables of the write that led to the version at that index, as of the versions before then.
+func moment(versions []Version, at, then int, r *Request, owners string) map[string]any {
+	with, is := Variables(versions[:then]), versions[at]
+	with["request"] = map[string]any{
+		"verb": r.Verb, "resource": r.Resource, "subresource": r.Subresource, "name": r.Name, "conditional": r.Precondition != "",
+		"fields": strings.FieldsFunc(r.Fields, func(c rune) bool { return c == ',' }),
+	}
+	if !is.Deleted {
+		with["after"] = is.Object.Object
+	}
+	by := metav1.GetControllerOf(is.Object)
+	if was, ok := Latest(versions[:at])[is.Object.GetUID()]; ok {
+		with["before"] = was.Object.Object
+		by = cmp.Or(metav1.GetControllerOf(was.Object), by)
+	}
+	for uid, v := range Latest(versions[:then]) {
+		if v.Resource == owners && !v.Deleted && (uid == is.Object.GetUID() || by != nil && by.UID == uid) {
+			with["owner"] = v.Object.Object
+		}
+	}
+	return with
+}
+
+// Brief returns an object without managed fields as JSON.
+func Brief(object any) string {
+	fields, ok := object.(map[string]any)
+	if !ok {
+		return "null"
+	}
+	u := (&unstructured.Unstructured{Object: fields}).DeepCopy()
+	u.SetManagedFields(nil)
+	return string(MustEncode(u))
+}
