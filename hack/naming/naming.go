@@ -106,13 +106,13 @@ func (n *Names) Validate(short []string, refuse func(is bool, variable, format s
 
 // Markers returns the type with the markers of its short names, and of a plural that the generators do not make.
 func (n *Names) Markers(text string, short []string) string {
-	path := "// +kubebuilder:resource:path=" + n.Plural + ","
+	path := "\n// +kubebuilder:resource:path=" + n.Plural + ","
 	marker := path
 	if len(short) > 0 {
 		marker += "shortName=" + strings.Join(short, ";") + ","
 	}
 	if n.Kinds != PluralOf(n.Kind) {
-		marker = "// +resourceName=" + n.Plural + "\n" + marker
+		marker = "\n// +resourceName=" + n.Plural + marker
 	}
 	return strings.Replace(text, path, marker, 1)
 }
