@@ -187,7 +187,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 }
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records the event that
-// ReadyEvent returns, if any. One that reports only progress is not written yet; a later sync computes it anew.
+// ReadyEvent returns, if any. A status that reports only progress is left to a later sync, which computes it anew.
 // It returns how long to wait before the next sync, 0 to wait for an event.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f findings) (time.Duration, error) {
 	now := c.Clock.Now()

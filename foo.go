@@ -121,7 +121,7 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 // diffDeployment compares the fields that this controller enforces, and no others: replicas, the image if
 // spec.image is set, whether there is a managed-by label, and the owner reference. It returns the
 // patch that repairs them. foo owns current. trimDeployment must keep each of these fields, and copyDeployment
-// must set those of the Pod template.
+// must set those that it copies.
 func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
 	deployment.CompareReplicas(&patch, current, desired)
@@ -174,8 +174,8 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
 // decides: the spec, a refusal of the API server, the owner of the Deployment, its container, another
-// writer, a missing Deployment, a rollout that is paused or stalled, former ones that must go first since their
-// strategy is Recreate, the rollout as it is at that time.
+// writer, a missing Deployment, its rollout at that time. In place of one that is complete or progressing comes the
+// wait for former Deployments with strategy Recreate, if they must go first.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	d, ready := f.deployment, metav1.Condition{}
 	switch invalid := validateSpec(foo); {

@@ -149,7 +149,7 @@ func (c *Controller) createCopy(ctx context.Context, foo *v1alpha1.Foo, desired,
 }
 
 // planCleanup returns the former Deployments to delete, and why: those of foo once the rollout of
-// current is complete; those with strategy Recreate already while current waits for their end; or
+// current is complete; those with strategy Recreate once current is rolled out with 0 replicas; or
 // the one that another Foo of a cycle asks for. Only the Foo of the smallest name in the cycle
 // deletes: if two did at the same time, the Pod templates of both would be lost.
 func planCleanup(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments, now time.Time) (due []*appsv1.Deployment, why string) {
@@ -271,9 +271,9 @@ func followNames(foo *v1alpha1.Foo, currentOwner func(*v1alpha1.Foo) *v1alpha1.F
 	return nil
 }
 
-// currentOwner returns the Foo that owns the Deployment which foo asks for, nil if no Foo
-// does, if that Foo is terminating, or if it would not delete a Deployment that a user made. It may
-// be foo itself.
+// currentOwner returns the Foo that owns the Deployment which foo asks for, maybe foo itself. It returns nil
+// if no Foo does, if the Deployment or that Foo is terminating, or if a user made the Deployment: its owner
+// would never delete it.
 func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	d := c.deployments.Get(foo.Namespace, foo.Spec.DeploymentName)
 	if d == nil || d.DeletionTimestamp != nil || !deployment.WrittenByUs(d) {

@@ -213,7 +213,7 @@ component_of() {
 
 # The licence in comments of YAML.
 sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' hack/boilerplate.go.txt >"${WORK}/licence"
-# The kinds that make new-kind copies have APIs of their own; a fork may be without them.
+# The kinds that make new-kind copies have APIs of their own.
 ALL_APIS=(pkg/apis)
 [[ ! -d test/newkind ]] || ALL_APIS+=(test/newkind/pkg/apis)
 # A file that is no longer generated would stay.

@@ -84,8 +84,8 @@ type DependentsOptions[O, T Object] struct {
 }
 
 // Dependents are the objects of one resource that owners of one kind control. Each method that writes makes one
-// write, with a precondition and all that belongs to it: live reads, ledger, metric, log, event. All but CreateOnce
-// return what the cache keeps of the answer, beside an error the dependent as last known.
+// write, with a precondition and all that belongs to it: live reads, ledger, metric, log, event. Create and
+// Patch return what the cache keeps of the answer, beside an error what they know of the dependent.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
 
@@ -163,8 +163,8 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	return d.compareAnswer(ctx, owner, desired, created, state), nil
 }
 
-// CreateOnce creates an object that is not compared later, such as a Job. Once admission has taken an owner reference
-// in this generation it tries that before. why ends the message of the event.
+// CreateOnce creates an object without comparing the answer, as for a Job. Once admission has taken an owner reference
+// in this generation, it asks in a dry run first. why ends the message of the event.
 func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, why string) (none T, err error) {
 	if d.state(owner).overridden != "" {
 		if err := d.TryCreate(ctx, owner, desired); err != nil {
@@ -218,7 +218,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	}
 	// compareAnswer keeps this state once the API server has accepted the patch.
 	if state = state.withWrite(!state.lastWrite.IsZero() || d.Existed(owner), replicas, now); state.isContested() {
-		// The managed fields are not in the cache.
+		// The cache does not tell who manages which field.
 		live, err := d.Live(ctx, owner, current)
 		if err != nil {
 			return current, err
@@ -314,8 +314,8 @@ func (d *Dependents[O, T]) checkOwner(owner O, answer T) error {
 }
 
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
-// the values that admission has put in place of the desired ones: each field that differs. One that was
-// sent otherwise than Diff wants it is no change by admission, and the next sync repairs it.
+// the values that admission has put in place of the desired ones: each field that differs. A field in which desired
+// itself differs from what Diff wants is not counted as admission's; the next sync repairs it.
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
 	state.accepted, kept = nil, d.Trim(answer)
 	sent, whole := d.Diff(owner, desired, desired), d.Diff(owner, desired, answer)
