@@ -174,8 +174,8 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
 // decides: the spec, a refusal of the API server, the owner of the Deployment, its container, another
-// writer, a missing Deployment, its rollout at that time. In place of one that is complete or progressing comes the
-// wait for former Deployments with strategy Recreate, if they must go first.
+// writer, a missing Deployment, its rollout at that time. In place of the reasons Available and
+// Progressing comes the wait for former Deployments with strategy Recreate, if they must go first.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	d, ready := f.deployment, metav1.Condition{}
 	switch invalid := validateSpec(foo); {
