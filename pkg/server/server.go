@@ -77,8 +77,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       connContext,
-		// The defaults of net/http would allow a connection 250 requests and 1 MiB of unread
-		// bodies. The webhooks count on 8 (maxSmallBody).
+		// The defaults of net/http would allow a connection 250 requests and 1 MiB of unread bodies.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          8,
 			MaxReceiveBufferPerStream:     64 << 10,

@@ -31,7 +31,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
+	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 )
 
 // ListServer is an API server that streams Foos and Deployments to clients that list by
@@ -55,7 +55,7 @@ func (s *ListServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/foos"):
 		s.JSONFoos.Add(1)
-		stream := newStream(s.T, w, fooscheme.Codecs, runtime.ContentTypeJSON)
+		stream := newStream(s.T, w, ownscheme.Codecs, runtime.ContentTypeJSON)
 		for foo := range s.Foos {
 			stream.send(watch.Added, foo)
 		}
