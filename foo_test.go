@@ -111,12 +111,12 @@ func TestDiffDeployment(t *testing.T) {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), func(d *appsv1.Deployment) {
 				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = map[string]string{"other": "x"}, nil
 			}),
-			changes: `replicas from 5 to 1, image from nginx:latest to nginx:1.27, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
+			changes: `replicas from 5 to 1, image from nginx:latest to nginx:1.27, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference of "foo", blockOwnerDeletion false`,
 			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[` + ourReference + `],"resourceVersion":"10"},` +
 				`"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"drop-in: no container nginx to take spec.image, none is added, the owner reference gets its name": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "bar" }, noContainerNginx),
-			changes: "owner reference", invalid: `no container "nginx"`,
+			changes: `owner reference of "bar", blockOwnerDeletion true`, invalid: `no container "nginx"`,
 			patch: `{"metadata":{"ownerReferences":[` + ourReference + `],"resourceVersion":"10"}}`},
 		"rule 7: no container nginx in a Deployment that is terminating: it is created again with one": {
 			foo: pinned, deployment: newOwned(foo, noContainerNginx, deploymentTerminating)},

@@ -248,7 +248,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 		return err
 	}
 	patch := NewPatch(current)
-	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
+	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind), "")
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {

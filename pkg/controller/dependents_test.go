@@ -182,8 +182,12 @@ func TestAdmission(t *testing.T) {
 			c.drift(scale(5), func(d metav1.Object) { d.SetOwnerReferences(c.desired(c.foo).OwnerReferences) })
 			c.expect(c.apply(), nil, rescale(c.version-1))
 			c.expect(c.apply(), nil)
-			if got := c.report(c.cached()).Accepted; got != "owner reference" {
+			if got := c.report(c.cached()).Accepted; got != `owner reference of "foo", blockOwnerDeletion false` {
 				c.Errorf("rule 4: accepted %q", got)
+			}
+			c.drift(func(d metav1.Object) { d.GetOwnerReferences()[0].Name = "another" })
+			if err := c.apply(); err != nil || len(c.requests) != 1 {
+				c.Errorf("rule 4: error %v, requests %q after another drift of what was accepted", err, c.requests)
 			}
 		},
 	})

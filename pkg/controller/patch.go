@@ -182,13 +182,13 @@ func (p *Patch) AddMissingLabel(object metav1.Object, label, value string) {
 // CompareController adds the controller reference if its name or blockOwnerDeletion is wrong. The owner owns current.
 func (p *Patch) CompareController(current, desired metav1.Object) {
 	got, want := metav1.GetControllerOfNoCopy(current), metav1.GetControllerOfNoCopy(desired)
-	if got.Name != want.Name || !ptr.Deref(got.BlockOwnerDeletion, false) {
-		p.setController(want)
+	if blocks := ptr.Deref(got.BlockOwnerDeletion, false); got.Name != want.Name || !blocks {
+		p.setController(want, fmt.Sprintf("of %q, blockOwnerDeletion %t", got.Name, blocks))
 	}
 }
 
-func (p *Patch) setController(ref *metav1.OwnerReference) {
-	p.Set([]metav1.OwnerReference{*ref}, ownerReference, "", "", "metadata", "ownerReferences")
+func (p *Patch) setController(ref *metav1.OwnerReference, from string) {
+	p.Set([]metav1.OwnerReference{*ref}, ownerReference, from, "", "metadata", "ownerReferences")
 }
 
 // managerOf returns the name of the other field manager that last set the changed field of the live object,
