@@ -133,9 +133,11 @@ generate manifests: ## Regenerate everything that is derived from the types in p
 	@hack/update-codegen.sh
 	@go test -run=TestOperationsDoc -update-docs .
 
+# +drop:newkind
 .PHONY: new-kind
 new-kind: ## Add a kind with its controller, tests, manifests and contract (KIND, GROUP, VERSION, PLURAL, SHORT, EXTERNAL=yes; see CONTRIBUTING.md)
 	@source hack/lib.sh && go run ./hack/new-kind
+# +drop:end
 
 # +drop:compare
 .PHONY: compare
@@ -149,7 +151,7 @@ check: ## Check the controller of each kind as a black box, with every fault (do
 
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
-	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/newkind/...
+	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/...
 
 # +drop:mutation
 .PHONY: explore-faults

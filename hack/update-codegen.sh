@@ -213,11 +213,10 @@ component_of() {
 
 # The licence in comments of YAML.
 sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' hack/boilerplate.go.txt >"${WORK}/licence"
-# The kinds that make new-kind copies have APIs of their own.
 ALL_APIS=(pkg/apis)
-[[ ! -d test/newkind ]] || ALL_APIS+=(test/newkind/pkg/apis)
+ALL_APIS+=(test/newkind/pkg/apis) # +drop:newkind
 # A file that is no longer generated would stay.
-rm -rf {,test/newkind/}pkg/generated
+rm -rf {,test/*/}pkg/generated
 find "${ALL_APIS[@]}" -name 'zz_generated.*.go' -exec rm -f {} +
 for apis in "${ALL_APIS[@]}"; do
   kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt "${apis}"
@@ -237,11 +236,12 @@ kube::codegen::gen_client \
   --applyconfig-externals "k8s.io/api/batch/v1.PodFailurePolicy:${BATCH},k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
   --applyconfig-openapi-schema "${WORK}/openapi.json" \
   pkg/apis
-if [[ -d test/newkind ]]; then
-  mkdir -p test/newkind/pkg/generated/{clientset,listers,informers}
-  kube::codegen::gen_client --boilerplate hack/boilerplate.go.txt --with-watch \
-    --output-dir test/newkind/pkg/generated --output-pkg "${MODULE}/test/newkind/pkg/generated" test/newkind/pkg/apis
-fi
+# +drop:newkind
+# The kinds that make new-kind copies have APIs of their own.
+mkdir -p test/newkind/pkg/generated/{clientset,listers,informers}
+kube::codegen::gen_client --boilerplate hack/boilerplate.go.txt --with-watch \
+  --output-dir test/newkind/pkg/generated --output-pkg "${MODULE}/test/newkind/pkg/generated" test/newkind/pkg/apis
+# +drop:end
 
 # The CRD of each kind in its stored version goes to artifacts/examples, and that of a kind with several versions,
 # which takes the webhook, to artifacts/deploy.
@@ -267,11 +267,13 @@ for group in pkg/apis/*; do
     terse "${file}" > "artifacts/examples/${name#foo-}.yaml"
   done
 done
+# +drop:newkind
 # Those of the kinds that make new-kind copies show that their markers are right.
 crds ../../test/newkind/pkg/apis/...
 for file in "${WORK}"/crd/*.yaml; do
   terse "${file}" > "test/newkind/artifacts/examples/$(gojq --raw-output .spec.names.singular "${file}")-crd.yaml"
 done
+# +drop:end
 
 echo "Generating docs/api.md"
 release=$(go list -m -f '{{.Version}}' k8s.io/api)

@@ -70,9 +70,9 @@ build() {
 codegen() {
   local path copy="${WORK}/copy"
   mkdir "${copy}"
-  tar -cf - go.mod go.sum ./*.go hack pkg artifacts test/newkind | tar -xf - -C "${copy}"
+  tar -cf - go.mod go.sum ./*.go hack pkg artifacts test | tar -xf - -C "${copy}"
   CODEGEN_GOBIN="${BIN}/codegen" interruptible "${copy}/hack/update-codegen.sh" >"${WORK}/log" 2>&1 || die "$(<"${WORK}/log")"
-  for path in pkg test/newkind artifacts docs/api.md; do
+  for path in pkg test artifacts docs/api.md; do
     diff -ru "${path}" "${copy}/${path}" ||
       die "generated files are out of date (above: - in the tree, + generated): run 'make generate' and commit"
   done

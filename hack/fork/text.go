@@ -57,6 +57,8 @@ func parts() []part {
 		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
+		{name: "newkind", paths: []string{"test/newkind", "hack/new-kind", "hack/naming", "test/e2e/walkthrough_setting", "test/e2e/walkthrough_tenant"},
+			mention: regexp.MustCompile(`new-?kind|hack/naming`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
 		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},

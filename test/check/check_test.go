@@ -155,7 +155,7 @@ func TestReports(t *testing.T) {
 // TestSuites reads the suites of this repository.
 func TestSuites(t *testing.T) {
 	files := []string{"../../testdata/suites.yaml"}
-	for _, root := range []string{"../..", "../newkind"} {
+	for _, root := range []string{"../..", "../*"} {
 		more, err := filepath.Glob(root + "/pkg/controller/*/testdata/suites.yaml")
 		if err != nil {
 			t.Fatal(err)
