@@ -57,8 +57,7 @@ var (
 	majorSuffix = regexp.MustCompile(`/v[0-9]+$`)
 )
 
-// newOptions reads the variables of `make fork`, and returns all mistakes, each with the variable's name and
-// the rule.
+// newOptions reads the variables of `make fork`, and returns all mistakes, each with its variable and the rule.
 func newOptions(root string, get func(string) string) (*options, error) {
 	for _, variable := range []string{"DIR", "MODULE", "GROUP", "VERSION", "KIND"} {
 		if get(variable) == "" {
