@@ -81,12 +81,16 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
+// +drop:node
+
 // in returns the env for a subtest.
 func (e *env) in(t *testing.T) *env {
 	f := *e
 	f.T = t
 	return &f
 }
+
+// +drop:end
 
 // newProxiedEnv makes an env whose controller reaches the API server through the proxy,
 // with the suite's credentials.
@@ -137,17 +141,23 @@ func (e *env) kubectl(arguments string) string {
 	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
 
+// +drop:crontab,webhooks
+
 // until runs a kubectl command in the env's namespace until its output matches the pattern.
 func (e *env) until(arguments, pattern string) {
 	e.Helper()
 	shUntil(e.T, "kubectl --namespace="+e.namespace+" "+arguments, pattern)
 }
 
+// +drop:end
+
 // apply applies a manifest in the env's namespace.
 func (e *env) apply(manifest string) {
 	e.Helper()
 	e.kubectl("apply -f - <<'EOF'\n" + manifest + "\nEOF")
 }
+
+// +drop:node,webhooks
 
 // load is a request that is repeated until it is stopped.
 type load struct {
@@ -178,6 +188,8 @@ func startLoad(t *testing.T, ask func(ctx context.Context, n int64) error) *load
 	t.Cleanup(func() { l.stop() })
 	return l
 }
+
+// +drop:end
 
 // --- Objects of every kind --------------------------------------------------
 

@@ -314,6 +314,8 @@ func (p *httpProxy) unplug() (plug func()) {
 	return func() { plugged.Store(true) }
 }
 
+// +drop:crontab
+
 // kubeconfig returns a kubeconfig that names the proxy and the user. It uses TLS, because
 // client-go sends credentials over TLS only.
 func (p *httpProxy) kubeconfig(user *clientcmdapi.AuthInfo) string {
@@ -331,3 +333,5 @@ func (p *httpProxy) kubeconfig(user *clientcmdapi.AuthInfo) string {
 		}
 	})
 }
+
+// +drop:end
