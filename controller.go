@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,12 +36,8 @@ import (
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
-const (
-	// byDeploymentName indexes Foos by the Deployment that they ask for.
-	byDeploymentName = "deploymentName"
-	// namePrefix marks a key that stands for a Deployment's name. No Foo can have a colon in its name.
-	namePrefix = "deployment:"
-)
+// byDeploymentName indexes Foos by the Deployment that they ask for.
+const byDeploymentName = "deploymentName"
 
 // Controller turns each Foo into the Deployment that its spec names.
 //
@@ -106,28 +101,18 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	controller.AddEventHandler(c.Worker, fooKind, foos, c.foos.EventHandler())
-	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueName))
-	c.Worker.Handle(options.Namespace, c.sync)
+	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueAsking))
+	c.Worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("Foos", foos.GetStore())
 	return c, nil
 }
 
-// enqueueName enqueues a key for the name of a Deployment. Very many Foos may ask for it, and an
-// event handler must not take long.
-func (c *Controller) enqueueName(deployment cache.ObjectName) {
-	c.Worker.Queue.AddHighPriority(cache.NewObjectName(deployment.Namespace, namePrefix+deployment.Name))
-}
-
-// sync calls syncHandler for the key of a Foo. For that of a name it enqueues the Foos that ask for it.
-func (c *Controller) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	name, ok := strings.CutPrefix(key.Name, namePrefix)
-	if !ok {
-		return c.syncHandler(ctx, key)
-	}
-	for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, cache.NewObjectName(key.Namespace, name).String()) {
+// enqueueAsking enqueues the Foos that ask for a Deployment of that name, whoever owns it. They may be many, so they
+// have low priority.
+func (c *Controller) enqueueAsking(deployment cache.ObjectName) {
+	for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, deployment.String()) {
 		c.Worker.Queue.Add(cache.MetaObjectToName(foo))
 	}
-	return 0, nil
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on foos/finalizers
@@ -162,10 +147,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case asksToBeAdopted(foo, current):
 		// Adopt ends this sync with an error. The next one goes on with the adopted Deployment.
 		err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
-	case !owns(foo, current):
-		// Leave it alone. It is a refusal if admission took the owner reference of this Foo.
-		err = c.deployments.CheckOverridden(foo, current)
 	default:
+		// Patch leaves a Deployment alone that this Foo does not own.
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.

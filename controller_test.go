@@ -324,55 +324,50 @@ func TestSyncDropsTheNote(t *testing.T) {
 	}
 }
 
-// TestEventHandlers checks rule 19: which keys an event of a Deployment enqueues. That of a name
-// is enqueued once, whoever asks for it, and a worker enqueues these Foos.
+// TestEventHandlers checks rule 19: which Foos an event of a Deployment enqueues: its owners before and
+// after, and baz, which asks for its name.
 func TestEventHandlers(t *testing.T) {
-	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
+	foo, bar, baz := newFoo(wants("other")), newFoo(fooNamed("bar"), wants("other")), newFoo(fooNamed("baz"))
 	fooRef, barRef := ownedBy(*metav1.NewControllerRef(foo, fooGVK())), ownedBy(*metav1.NewControllerRef(bar, fooGVK()))
 	other := func(apiVersion, kind string) *appsv1.Deployment {
 		return newForeign(ownedBy(metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}))
 	}
 	changed := func(d *appsv1.Deployment) { d.ResourceVersion = "11" }
 	barOwnsWeb := newForeign(barRef)
-	const web = namePrefix + "web"
 	for sentence, test := range map[string]struct {
 		old, updated *appsv1.Deployment
 		want         []string
 	}{
-		"rule 19: a new Deployment: its owner and its name":        {nil, barOwnsWeb, []string{"bar", web}},
+		"rule 19: a new Deployment: its owner and its name":        {nil, barOwnsWeb, []string{"bar", "baz"}},
 		"rule 19: one whose Pods changed: its owner alone":         {barOwnsWeb, newForeign(barRef, available, changed), []string{"bar"}},
 		"rule 19: a relist of unchanged Deployments: none":         {barOwnsWeb, barOwnsWeb.DeepCopy(), nil},
-		"rule 17: an owner of kind Foo in another group: its name": {nil, other("example.com/v1", "Foo"), []string{web}},
-		"rule 17: an owner of another kind in our group: its name": {nil, other("samplecontroller.k8s.io/v1alpha1", "Bar"), []string{web}},
-		"rule 17: another version of our group: owner and name":    {nil, other("samplecontroller.k8s.io/v1beta1", "Foo"), []string{"foo", web}},
+		"rule 17: an owner of kind Foo in another group: its name": {nil, other("example.com/v1", "Foo"), []string{"baz"}},
+		"rule 17: an owner of another kind in our group: its name": {nil, other("samplecontroller.k8s.io/v1alpha1", "Bar"), []string{"baz"}},
+		"rule 17: another version of our group: owner and name":    {nil, other("samplecontroller.k8s.io/v1beta1", "Foo"), []string{"foo", "baz"}},
 		"rule 5: another owner: the old and the new one, and its name": {
-			barOwnsWeb, newForeign(fooRef, changed), []string{"bar", "foo", web}},
-		"rule 10: one that begins to ask for adoption: its name": {newForeign(), newForeign(adoptBy("foo"), changed), []string{web}},
+			barOwnsWeb, newForeign(fooRef, changed), []string{"bar", "foo", "baz"}},
+		"rule 10: one that begins to ask for adoption: its name": {newForeign(), newForeign(adoptBy("foo"), changed), []string{"baz"}},
 		"rule 7: one that begins to terminate: its name, for it may end a cycle": {
-			barOwnsWeb, newForeign(barRef, deploymentTerminating, changed), []string{"bar", web}},
+			barOwnsWeb, newForeign(barRef, deploymentTerminating, changed), []string{"bar", "baz"}},
 		"rule 8: one that this program begins to write: its name, for it may be a former one": {
-			newForeign(barRef, func(d *appsv1.Deployment) { d.ManagedFields = nil }), newForeign(barRef, changed), []string{"bar", web}},
+			newForeign(barRef, func(d *appsv1.Deployment) { d.ManagedFields = nil }), newForeign(barRef, changed), []string{"bar", "baz"}},
 		"rule 5: one that was made anew: its owner and its name": {
-			barOwnsWeb, newForeign(barRef, changed, func(d *appsv1.Deployment) { d.UID = "anew" }), []string{"bar", web}},
-		"rule 5: a deleted Deployment: its owner and its name": {barOwnsWeb, nil, []string{"bar", web}},
+			barOwnsWeb, newForeign(barRef, changed, func(d *appsv1.Deployment) { d.UID = "anew" }), []string{"bar", "baz"}},
+		"rule 5: a deleted Deployment: its owner and its name": {barOwnsWeb, nil, []string{"bar", "baz"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(f *fixture) {
-				fixtures.Tell(f.deployments.EventHandler(f.enqueueName), test.old, test.updated)
+				fixtures.Tell(f.deployments.EventHandler(f.enqueueAsking), test.old, test.updated)
 				differ(f.T, "enqueued", test.want, fixtures.Enqueued(f.Worker, 0))
 				differ(f.T, "requests", []string(nil), f.requests())
-			}, foo, bar)
+			}, foo, bar, baz)
 		})
 	}
 	inCluster(t, func(f *fixture) {
 		gone := cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}}
-		f.deployments.EventHandler(f.enqueueName).OnDelete(gone)
-		differ(f.T, "rule 5: a deleted Deployment of which the informer knows only the key", []string{web}, fixtures.Enqueued(f.Worker, 0))
-		if delay, err := f.Controller.sync(f.ctx, testKey(web)); delay != 0 || err != nil {
-			f.Errorf("requeue after %v, error %v", delay, err)
-		}
-		differ(f.T, "rule 9: a name: all Foos that ask for it", []string{"foo"}, fixtures.Enqueued(f.Worker, 0))
-	}, foo, bar)
+		f.deployments.EventHandler(f.enqueueAsking).OnDelete(gone)
+		differ(f.T, "rule 5: a deleted Deployment of which the informer knows only the key", []string{"baz"}, fixtures.Enqueued(f.Worker, 0))
+	}, foo, bar, baz)
 }
 
 // TestNewControllerFails: an informer has its index already.

@@ -262,7 +262,7 @@ func plant(fault func(*Controller, *planted, cache.ObjectName)) func(context.Con
 		c := built.Memory[0].(*Controller)
 		c.Worker.Handle(metav1.NamespaceAll, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 			fault(c, hidden, key)
-			return c.sync(ctx, key)
+			return c.syncHandler(ctx, key)
 		})
 		built.Memory = append(built.Memory, hidden)
 		built.Ignored["main.planted.count"] = "planted"
@@ -281,7 +281,7 @@ func exploredEmpty(t *testing.T) explore.Scope {
 func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, cache.ObjectName)) (found explore.Violation) {
 	t.Helper()
 	scope := exploredEmpty(t)
-	scope.Zeal = 20
+	scope.Zeal = 100
 	for _, v := range explore.New(t.Context(), exploredKind(plant(fault))).Run(scope).Violations {
 		if strings.HasPrefix(v.What, want) {
 			return v

@@ -206,8 +206,12 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 }
 
 // Patch repairs the fields in which the owner's own dependent differs from desired, but for what admission has put in
-// place of it. It writes nothing to one that is terminating, or while a pause after earlier repairs lasts.
+// place of it. It writes nothing to one that is terminating, or while a pause after earlier repairs lasts. It leaves an
+// object alone that the owner does not control, with an ErrOverridden if that is admission's doing.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
+	if !d.isControlledBy(current, owner) {
+		return current, d.checkOverridden(owner, current)
+	}
 	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
 	if isTerminating(current) || patch.IsEmpty() || state.pause(replicas, now) > 0 {
@@ -240,7 +244,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 // Adopt makes the owner, read live, the controller of an object that asks for this by the annotation, which it removes.
 // It always returns an error, ErrStaleCache after a success: the next sync compares the object.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) error {
-	if err := d.CheckOverridden(owner, current); err != nil {
+	if err := d.checkOverridden(owner, current); err != nil {
 		return err
 	}
 	// The garbage collector would delete the object of an owner that is gone.
@@ -386,9 +390,9 @@ func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
 }
 
-// CheckOverridden returns an ErrOverridden if the owner does not control the object because admission has
+// checkOverridden returns an ErrOverridden if the owner does not control the object because admission has
 // replaced its owner reference in this generation of the owner: another write would lead to the same policy.
-func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
+func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}
@@ -396,15 +400,15 @@ func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls enqueueName with the name of the object if the event matters to other owners
+// after the event. It calls enqueueAsking with the name of the object if the event matters to other owners
 // that ask for that name: annotations tell of an adoption, managed fields of our first write.
-func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
+func (d *Dependents[O, T]) EventHandler(enqueueAsking func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {
 			// Each owner is in the queue because of its own list.
 			if !isInInitialList {
 				d.enqueueOwner(object)
-				enqueueName(cache.MetaObjectToName(object))
+				enqueueAsking(cache.MetaObjectToName(object))
 			}
 		},
 		UpdateFunc: func(old, object T) {
@@ -417,14 +421,14 @@ func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cach
 				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
 				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
 				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
-				enqueueName(cache.MetaObjectToName(object))
+				enqueueAsking(cache.MetaObjectToName(object))
 			}
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[T]) {
 			if deleted.OptionalObj != *new(T) {
 				d.enqueueOwner(deleted.OptionalObj)
 			}
-			enqueueName(deleted.GetObjectName())
+			enqueueAsking(deleted.GetObjectName())
 		},
 	}
 }

@@ -276,8 +276,6 @@ func (c *testCluster) write() (*appsv1.Deployment, error) {
 	switch current, desired := c.cached(), c.desired(c.foo); {
 	case current == nil:
 		return c.deployments.Create(c.ctx, c.foo, desired)
-	case !controller.IsControlledBy(current, c.foo, c.foos.Kind.GroupKind()):
-		return current, c.deployments.CheckOverridden(c.foo, current)
 	default:
 		return c.deployments.Patch(c.ctx, c.foo, current, desired)
 	}

@@ -177,8 +177,6 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case validateSpec(memcached) != "":
 	case f.deployment == nil:
 		f.deployment, err = c.deployments.Create(ctx, memcached, desired)
-	case !owns(memcached, f.deployment):
-		err = c.deployments.CheckOverridden(memcached, f.deployment)
 	default:
 		f.deployment, err = c.deployments.Patch(ctx, memcached, f.deployment, desired)
 	}
@@ -193,8 +191,6 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// A Memcached that owns no Deployment has no Pods, and must not occupy the name of a Service.
 	case f.service == nil:
 		f.service, f.serviceErr = c.services.Create(ctx, memcached, desiredService)
-	case !owns(memcached, f.service):
-		f.serviceErr = c.services.CheckOverridden(memcached, f.service)
 	default:
 		f.service, f.serviceErr = c.services.Patch(ctx, memcached, f.service, desiredService)
 	}

@@ -114,11 +114,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// The controller cannot act upon this spec. The ConfigMap stays as it is, and the status says what is wrong.
 	case current == nil:
 		result, err = c.configMaps.Create(ctx, setting, desired)
-	case !owns(setting, current):
-		// The controller leaves a ConfigMap of another owner alone.
-		err = c.configMaps.CheckOverridden(setting, current)
 	default:
-		// This writes the fields that differ, and nothing if none does.
+		// This writes the fields that differ, and nothing if none does or the ConfigMap is another owner's.
 		result, err = c.configMaps.Patch(ctx, setting, current, desired)
 	}
 	if err != nil && !controller.IsRefusal(err) {

@@ -141,11 +141,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// The ConfigMap tells of no item that is not there.
 	case f.configMap == nil:
 		f.configMap, err = c.configMaps.Create(ctx, tenant, desired)
-	case !owns(tenant, f.configMap):
-		// The controller leaves a ConfigMap of another owner alone.
-		err = c.configMaps.CheckOverridden(tenant, f.configMap)
 	default:
-		// This writes the fields that differ, and nothing if none does.
+		// This writes the fields that differ, and nothing if none does or the ConfigMap is another owner's.
 		f.configMap, err = c.configMaps.Patch(ctx, tenant, f.configMap, desired)
 	}
 	if err != nil && !controller.IsRefusal(err) {
