@@ -366,7 +366,7 @@ func TestEventHandlers(t *testing.T) {
 	inCluster(t, func(f *fixture) {
 		gone := cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}}
 		f.deployments.EventHandler(f.enqueueAsking).OnDelete(gone)
-		differ(f.T, "rule 5: a deleted Deployment of which the informer knows only the key", []string{"baz"}, fixtures.Enqueued(f.Worker, 0))
+		differ(f.T, "rule 9: a deleted Deployment of which the informer knows only the key: the Foos that ask for it", []string{"baz"}, fixtures.Enqueued(f.Worker, 0))
 	}, foo, bar, baz)
 }
 
