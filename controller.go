@@ -135,7 +135,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	old := c.oldDeployments(foo, current)
 
 	// 2. Decide. 3. Act: make at most one write to the Deployment that the spec names, ...
-	desired := newDeployment(foo, wantedReplicas(foo, current, old))
+	desired := newDeployment(foo, wantedReplicas(foo, old))
 	result := current
 	switch {
 	case validateSpec(foo) != "":

@@ -19,6 +19,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,15 +85,15 @@ func validateSpec(foo *v1alpha1.Foo) string {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Sprintf("spec.deploymentName %q is not a valid Deployment name: %s", name, strings.Join(problems, "; "))
 	}
-	if replicas := desiredReplicas(foo); replicas < 0 {
+	if replicas := specReplicas(foo); replicas < 0 {
 		return fmt.Sprintf("spec.replicas is %d; set it to 0 or more", replicas)
 	}
 	return ""
 }
 
-// desiredReplicas returns spec.replicas, 1 if it is unset. The API server applies the CRD's
+// specReplicas returns spec.replicas, 1 if it is unset. The API server applies the CRD's
 // default to stored objects too, so it is unset only while the installed CRD has no default.
-func desiredReplicas(foo *v1alpha1.Foo) int32 {
+func specReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
 
@@ -197,7 +198,7 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	default:
 		ready = deployment.ReadyCondition(d, f.writes, now)
 		mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
-		if mayWait && wantedReplicas(foo, d, f.old) < desiredReplicas(foo) {
+		if mayWait && len(f.old.waitsFor) > 0 {
 			ready = describeWait(foo, f.old, now)
 		}
 	}
@@ -210,7 +211,7 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 // nextTerminationStall returns when the next Deployment will have been terminating for too long, the zero time
 // if none will: no event announces that.
 func (f *findings) nextTerminationStall(now time.Time) (next time.Time) {
-	for _, d := range append(f.old.recreating(), f.deployment) {
+	for _, d := range append(slices.Clip(f.old.waitsFor), f.deployment) {
 		if left := deployment.UntilTerminationStalls(d, now); left > 0 && (next.IsZero() || now.Add(left).Before(next)) {
 			next = now.Add(left)
 		}

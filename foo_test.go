@@ -83,7 +83,7 @@ func thing(controller *bool) deploymentOption {
 
 // drift returns what has drifted of the Deployment.
 func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
-	return diffDeployment(foo, newDeployment(foo, desiredReplicas(foo)), current)
+	return diffDeployment(foo, newDeployment(foo, specReplicas(foo)), current)
 }
 
 // TestDiffDeployment is about the patch of what drifted of the Foo's own Deployment.
@@ -220,7 +220,7 @@ func TestNextStall(t *testing.T) {
 			d.DeletionTimestamp, d.Spec.ProgressDeadlineSeconds = &testNow, &deadline
 		})
 	}
-	f := findings{deployment: terminating(30), old: oldDeployments{terminating: []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}}}
+	f := findings{deployment: terminating(30), old: oldDeployments{waitsFor: []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}}}
 	differ(t, "rule 7: the next stall", testNow.Add(20*time.Second), f.nextTerminationStall(testNow.Time))
 	differ(t, "rule 7: the next stall of none", time.Time{}, (&findings{deployment: newOwned(newFoo())}).nextTerminationStall(testNow.Time))
 }

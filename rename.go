@@ -68,6 +68,9 @@ type oldDeployments struct {
 	// unwritten are those that this program has never written: a user made them, owner reference
 	// included.
 	unwritten []*appsv1.Deployment
+	// waitsFor are those of former and terminating that have strategy Recreate, unless the Foo wants no Pods or its
+	// Deployment has some already: until these and their Pods are gone, that one has 0 replicas.
+	waitsFor []*appsv1.Deployment
 	// cycle are the other Foos that wait for each other's names if the Foo is one of them: the owner of
 	// the Deployment that the Foo asks for, the owner of the one that that Foo asks for, and so on,
 	// up to the Foo that asks for a former Deployment of this one. It has maxCycle Foos if there are
@@ -92,27 +95,23 @@ func (c *Controller) oldDeployments(foo *v1alpha1.Foo, current *appsv1.Deploymen
 	slices.SortStableFunc(old.former, func(a, b *appsv1.Deployment) int {
 		return cmp.Or(cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
+	if specReplicas(foo) > 0 && (current == nil || ptr.Deref(current.Spec.Replicas, 1) == 0) {
+		old.waitsFor = slices.DeleteFunc(slices.Concat(old.former, old.terminating), func(d *appsv1.Deployment) bool {
+			return d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
+		})
+	}
 	if current != nil && len(old.former) > 0 && !owns(foo, current) {
 		old.cycle = followNames(foo, c.currentOwner)
 	}
 	return old
 }
 
-// recreating returns those with strategy Recreate.
-func (o *oldDeployments) recreating() []*appsv1.Deployment {
-	return slices.DeleteFunc(slices.Concat(o.former, o.terminating), func(d *appsv1.Deployment) bool {
-		return d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
-	})
-}
-
-// wantedReplicas returns how many replicas current, the Deployment that foo asks for, is to have
-// now: 0 until the former Deployments with strategy Recreate and their Pods are gone, else those of
-// the spec. A Deployment that has replicas is not scaled down.
-func wantedReplicas(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) int32 {
-	if len(old.recreating()) == 0 || current != nil && ptr.Deref(current.Spec.Replicas, 1) > 0 {
-		return desiredReplicas(foo)
+// wantedReplicas returns spec.replicas, 0 while the Deployment waits for former ones.
+func wantedReplicas(foo *v1alpha1.Foo, old oldDeployments) int32 {
+	if len(old.waitsFor) > 0 {
+		return 0
 	}
-	return 0
+	return specReplicas(foo)
 }
 
 // copyDeployment returns the desired Deployment of foo, but it runs what former runs. The labels
@@ -157,13 +156,12 @@ func planCleanup(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeploymen
 	case current == nil || len(old.former) == 0 || validateSpec(foo) != "":
 		return nil, ""
 	case owns(foo, current):
-		due = old.former
-		waits := wantedReplicas(foo, current, old) < desiredReplicas(foo)
-		if waits {
-			due = slices.DeleteFunc(old.recreating(), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
-		}
-		if !isRolledOut(current, !waits && desiredReplicas(foo) > 0, now) {
+		if !isRolledOut(current, wantedReplicas(foo, old) > 0, now) {
 			return nil, ""
+		}
+		due = old.former
+		if len(old.waitsFor) > 0 {
+			due = slices.DeleteFunc(slices.Clone(old.waitsFor), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
 		}
 		return due, fmt.Sprintf("spec.deploymentName is now %q", foo.Spec.DeploymentName)
 	case old.breaker(foo) != foo:
@@ -227,6 +225,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 // cycle, another Foo still owns the one that this Foo asks for, and all Foos still ask for the same names.
 func (c *Controller) checkCleanup(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) error {
 	if len(old.cycle) > 0 {
+		// The first Foo of the cycle owns current.
 		if _, err := c.deployments.Live(ctx, old.cycle[0], current); err != nil {
 			return err
 		}
@@ -293,10 +292,9 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 // describeWait returns the Ready condition of a Foo whose Deployment waits with 0 replicas for the end of
 // former ones.
 func describeWait(foo *v1alpha1.Foo, old oldDeployments, now time.Time) metav1.Condition {
-	recreating := old.recreating()
 	message := fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
-		foo.Spec.DeploymentName, quotedNames(recreating))
-	for _, former := range recreating {
+		foo.Spec.DeploymentName, quotedNames(old.waitsFor))
+	for _, former := range old.waitsFor {
 		if stalled := deployment.DescribeStalledTermination(former, now); stalled != "" {
 			return controller.NotReady(v1alpha1.ReasonDeploymentStalled, message+"; "+stalled)
 		}
@@ -321,9 +319,9 @@ func describeOldDeployments(foo *v1alpha1.Foo, f findings, now time.Time) string
 		case d == nil && f.refused != nil:
 			// It is the only copy of the Pod template.
 			advice = "; if a quota counts it, raise the quota for the time of the change"
-		case d != nil && owns(foo, d) && isRolledOut(d, desiredReplicas(foo) > 0, now):
+		case d != nil && owns(foo, d) && isRolledOut(d, specReplicas(foo) > 0, now):
 			until = "it is deleted"
-		case d != nil && owns(foo, d) && f.refused == nil && wantedReplicas(foo, d, f.old) == desiredReplicas(foo):
+		case d != nil && owns(foo, d) && f.refused == nil && len(f.old.waitsFor) == 0:
 			advice = fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
 		}
 		sentences = append(sentences, fmt.Sprintf("until %s, the former Deployment %s %s%s", until, quotedNames(f.old.former), serves, advice))

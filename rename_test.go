@@ -45,7 +45,7 @@ func contested(f *fixture) {
 	next := f.deployments.Get(testNamespace, "next")
 	for range 6 {
 		time.Sleep(time.Minute)
-		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo, desiredReplicas(foo))); err != nil {
+		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo, specReplicas(foo))); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -174,7 +174,7 @@ func renameTests() map[string]syncTest {
 		"rule 7: strategy Recreate: a former Deployment that does not go is reported once its progress deadline passes": {
 			cached: objects{newFoo(wants("next"), fooStatus(findings{
 				deployment: newOwned(moved, recreate, empty, available),
-				old:        oldDeployments{terminating: []*appsv1.Deployment{newOwned(foo, recreate, deploymentTerminating)}},
+				old:        oldDeployments{waitsFor: []*appsv1.Deployment{newOwned(foo, recreate, deploymentTerminating)}},
 			})), newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)}, requeueAfter: 10 * time.Minute},
 		"rule 8: strategy Recreate: once the former Deployment is gone the new one is scaled": {
 			cached:   objects{moved, newOwned(moved, recreate, empty, available)},
@@ -185,11 +185,11 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
 		"rule 8: strategy Recreate set after the new Deployment has Pods: it is not scaled down": {
 			cached: objects{moved, newOwned(foo, available, recreate), starting}, requeueAfter: time.Second},
-		"rule 4: a policy that gives the waiting copy replicas was not asked for those of the spec": {
+		"rule 8: strategy Recreate: a policy that gives the waiting copy replicas is seen in the next sync": {
 			cached:   objects{newFoo(fooReady, wants("next"), fooReplicas(ptr.To[int32](3))), newOwned(foo, available, recreate)},
 			prepare:  answer("create", newOwned(moved, deploymentReplicas(ptr.To[int32](2)))),
 			requests: []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getFoo, putStatus + "gen=1 available=0 replicas=0 False/DeploymentProgressing"},
-			events:   "Normal Created", requeueAfter: time.Second, message: "has not been acted upon yet; accepted from admission webhooks or policies: replicas 2 in place of 0; until this Foo"},
+			events:   "Normal Created", requeueAfter: time.Second, message: "waits with 0 replicas until"},
 
 		"rule 11: a former Deployment whose deletion is refused does not keep the others": {
 			cached: objects{moved, web, newOwned(newFoo(wants("first")), pods(2, 2, 2)), next},
@@ -277,7 +277,7 @@ func TestCopyDeployment(t *testing.T) {
 		"rule 8: the image comes from the Foo if it is set": {newFoo(wants("next"), fooImage("nginx:foo")), "nginx:foo"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			desired := newDeployment(test.foo, desiredReplicas(test.foo))
+			desired := newDeployment(test.foo, specReplicas(test.foo))
 			want := desired.DeepCopy()
 			before.Spec.Template.DeepCopyInto(&want.Spec.Template)
 			want.Spec.Template.Labels = map[string]string{"app": "stock", "controller": "foo", "theirs": "kept"}
@@ -353,7 +353,7 @@ func TestOldDeployments(t *testing.T) {
 // TestRenameMessages checks what Ready says about Deployments of other names.
 func TestRenameMessages(t *testing.T) {
 	foo, moved := newFoo(), newFoo(wants("next"))
-	web, waiting := newOwned(foo, available), newOwned(moved, deploymentReplicas(ptr.To[int32](0)), available)
+	web, recreated, waiting := newOwned(foo, available), newOwned(foo, available, recreate), newOwned(moved, deploymentReplicas(ptr.To[int32](0)), available)
 	held := newOwned(foo, recreate, deploymentTerminating, func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/hold"} })
 	var many []*appsv1.Deployment
 	for range 300 {
@@ -371,17 +371,17 @@ func TestRenameMessages(t *testing.T) {
 			findings{deployment: newOwned(moved, pods(1, 1, 0)), old: oldDeployments{former: []*appsv1.Deployment{newOwned(foo)}}}, 0,
 			"DeploymentProgressing: .* the former Deployment \"web\" is kept; if"},
 		"rule 8: strategy Recreate: a former Deployment that does not go is named with what holds it": {
-			findings{deployment: waiting, old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 11 * time.Minute,
+			findings{deployment: waiting, old: oldDeployments{waitsFor: []*appsv1.Deployment{held}}}, 11 * time.Minute,
 			"DeploymentStalled: .*; Deployment \"web\" has been terminating for longer than its progress deadline of 10m0s.* example.com/hold"},
 		"rule 8: strategy Recreate: to delete the former Deployment, which the controller is about to do, is no way out": {
-			findings{deployment: waiting, old: oldDeployments{former: []*appsv1.Deployment{newOwned(foo, available, recreate)}}}, 0,
+			findings{deployment: waiting, old: oldDeployments{former: []*appsv1.Deployment{recreated}, waitsFor: []*appsv1.Deployment{recreated}}}, 0,
 			"DeploymentProgressing: Deployment \"next\" waits with 0 replicas until the former Deployment \"web\", whose strategy is Recreate, and its Pods are gone; until .* still serves$"},
 		"rule 8: strategy Recreate: so it is while the Deployment controller has not seen the new Deployment": {
-			findings{deployment: newOwned(moved, deploymentReplicas(ptr.To[int32](0))), old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 11 * time.Minute,
+			findings{deployment: newOwned(moved, deploymentReplicas(ptr.To[int32](0))), old: oldDeployments{waitsFor: []*appsv1.Deployment{held}}}, 11 * time.Minute,
 			"DeploymentStalled: Deployment \"next\" waits with 0 replicas"},
 		"API: strategy Recreate: a new Deployment that is stalled does not just wait": {
 			findings{deployment: newOwned(moved, deploymentReplicas(ptr.To[int32](0)), fixtures.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")),
-				old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 0,
+				old: oldDeployments{waitsFor: []*appsv1.Deployment{held}}}, 0,
 			"DeploymentStalled: the rollout of Deployment \"next\" is stalled: quota$"},
 		"rule 11: without a refusal nothing is said about a quota": {
 			findings{old: oldDeployments{former: []*appsv1.Deployment{web}}}, 0,

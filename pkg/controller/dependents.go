@@ -120,7 +120,7 @@ func (d *Dependents[O, T]) Of(owner O) []T {
 // Live reads a cached dependent from the API server, in full. It returns a NewConflict if the live one is
 // gone, terminating, another one of the name, has another generation, or is not the owner's.
 func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (none T, err error) {
-	if err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), cached); err != nil {
+	if err := d.owners.Worker.acquireIfLarge(ctx, cache.MetaObjectToName(owner), cached); err != nil {
 		return none, err
 	}
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
@@ -141,8 +141,8 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with the owner. If the
 // API server has an object of the name, it returns ErrStaleCache: the next sync finds that.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
-	if state.pause(replicas, now) > 0 {
+	state, now := d.state(owner).forReplicas(d.Replicas(desired)), d.owners.Clock.Now()
+	if state.pause(now) > 0 {
 		return none, nil
 	}
 	isRepair := !state.lastWrite.IsZero() || d.Existed(owner)
@@ -156,7 +156,7 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if err != nil {
 		return created, err
 	}
-	if state = state.withWrite(isRepair, replicas, now); isRepair {
+	if state = state.withWrite(isRepair, now); isRepair {
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
@@ -178,7 +178,7 @@ func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, w
 	if err := d.checkAnswer(owner, created, "create"); err != nil {
 		return created, d.failed("creating", desired, err)
 	}
-	d.recordWrite(ctx, owner, created, EventCreated, why)
+	d.recordEvent(ctx, owner, created, EventCreated, why)
 	return created, nil
 }
 
@@ -212,16 +212,17 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	if !d.isControlledBy(current, owner) {
 		return current, d.checkOverridden(owner, current)
 	}
-	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
+	state, now := d.state(owner).forReplicas(d.Replicas(desired)), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
-	if isTerminating(current) || patch.IsEmpty() || state.pause(replicas, now) > 0 {
+	if isTerminating(current) || patch.IsEmpty() || state.pause(now) > 0 {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
 	// compareAnswer keeps this state once the API server has accepted the patch.
-	if state = state.withWrite(!state.lastWrite.IsZero() || d.Existed(owner), replicas, now); state.isContested() {
+	state = state.withWrite(!state.lastWrite.IsZero() || d.Existed(owner), now)
+	if state.isContested() {
 		// The cache does not tell who manages which field.
 		live, err := d.Live(ctx, owner, current)
 		if err != nil {
@@ -256,7 +257,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {
-		d.recordWrite(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
+		d.recordEvent(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
 		err = ErrStaleCache
 	}
 	return d.failed("adopting", current, err)
@@ -278,14 +279,14 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	d.owners.Deleted(owner, d.store, object)
 	if err == nil {
 		d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, "delete")
-		d.recordWrite(ctx, owner, object, EventDeleted, ": "+why)
+		d.recordEvent(ctx, owner, object, EventDeleted, ": "+why)
 	}
 	return nil
 }
 
 // send sends the patch. It returns what it has of the object, also beside an error.
 func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch Patch) (T, error) {
-	if err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current); err != nil {
+	if err := d.owners.Worker.acquireIfLarge(ctx, cache.MetaObjectToName(owner), current); err != nil {
 		return current, err
 	}
 	options := metav1.PatchOptions{FieldManager: FieldManager}
@@ -346,11 +347,11 @@ type Report struct {
 
 // Report tells what became of the writes that turn current, which may be nil or another owner's, into desired.
 func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
-	state, now := d.state(owner), d.owners.Clock.Now()
+	state, now := d.state(owner).forReplicas(d.Replicas(desired)), d.owners.Clock.Now()
 	if state.isContested() {
 		report.Contested = state.message
 	}
-	if pause := state.pause(state.replicas, now); pause > 0 {
+	if pause := state.pause(now); pause > 0 {
 		report.Next = now.Add(pause)
 	} else if state.isContested() {
 		report.Next = state.lastWrite.Add(repairTTL)
@@ -372,8 +373,8 @@ func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
 		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }
 
-// recordWrite tells of a write in the log and by an event with verb as its reason.
-func (d *Dependents[O, T]) recordWrite(ctx context.Context, owner O, object T, verb, message string) {
+// recordEvent tells of a write in the log and by an event with verb as its reason.
+func (d *Dependents[O, T]) recordEvent(ctx context.Context, owner O, object T, verb, message string) {
 	klog.FromContext(ctx).V(2).Info(verb+" "+d.Kind, strings.ToLower(d.Kind), klog.KObj(object))
 	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, verb, "%s %s %q%s", verb, d.Kind, object.GetName(), message)
 }
@@ -401,7 +402,8 @@ func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
 // after the event. It calls enqueueAsking with the name of the object if the event matters to other owners
-// that ask for that name: annotations tell of an adoption, managed fields of our first write.
+// that ask for that name: annotations tell of an adoption, managed fields that this program has written it, without which
+// its owner has no part in a cycle of names.
 func (d *Dependents[O, T]) EventHandler(enqueueAsking func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {

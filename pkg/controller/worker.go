@@ -131,9 +131,9 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 	})
 }
 
-// acquireLarge waits until the sync of no other key has a large object in memory, if the cached object is
+// acquireIfLarge waits until the sync of no other key has a large object in memory, if the cached object is
 // marked as one. The Worker releases it after the sync.
-func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) error {
+func (w *Worker) acquireIfLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) error {
 	if !isLarge(cached) || w.largeHolder.Load() == any(key) {
 		return nil
 	}

@@ -179,12 +179,17 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 	w.of(owner).in(store).dependentState = state
 }
 
-// withWrite returns the state after a write. It is a repair if the dependent is known in this generation of the owner.
-func (s dependentState) withWrite(isRepair bool, replicas int32, now time.Time) dependentState {
-	s.lastWrite = now
-	if isRepair && s.replicas != replicas {
-		s.replicas, s.repairs, s.message = replicas, 0, ""
+// forReplicas returns the state while that many replicas are wanted: for others repairs count anew.
+func (s dependentState) forReplicas(wanted int32) dependentState {
+	if s.replicas != wanted {
+		s.replicas, s.repairs, s.message = wanted, 0, ""
 	}
+	return s
+}
+
+// withWrite returns the state after a write. It is a repair if the dependent is known in this generation of the owner.
+func (s dependentState) withWrite(isRepair bool, now time.Time) dependentState {
+	s.lastWrite = now
 	if isRepair {
 		s.repairs++
 	}
@@ -197,8 +202,8 @@ func (s dependentState) isContested() bool {
 }
 
 // pause returns how long the next repair has to wait, so that two writers do not overwrite each other in a hot loop.
-func (s dependentState) pause(replicas int32, now time.Time) time.Duration {
-	if s.repairs == 0 || s.replicas != replicas {
+func (s dependentState) pause(now time.Time) time.Duration {
+	if s.repairs == 0 {
 		return 0
 	}
 	return max(0, s.lastWrite.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause)).Sub(now))

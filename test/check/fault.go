@@ -191,9 +191,7 @@ func (s *watchStream) inject(ctx context.Context, e *trace.Event) bool {
 		return true
 	}
 	if f.wait > 0 {
-		s.holding.Add(1)
-		trace.Pause(ctx, e.ReceivedAt.Add(f.wait).Sub(trace.Now()))
-		s.holding.Add(-1)
+		s.hold(ctx, e.ReceivedAt.Add(f.wait).Sub(trace.Now()))
 	}
 	if f.cuts > 0 {
 		s.cut(e)

@@ -41,7 +41,7 @@ type proxy struct {
 	run       *run
 	namespace string
 	server    *httptest.Server
-	// holding is how many watches hold events back: a run is not at rest before these are delivered.
+	// holding is how many requests and events are held back: a run is not at rest before the process has them.
 	holding atomic.Int32
 
 	mu       sync.Mutex
@@ -60,6 +60,8 @@ type proxy struct {
 	injected bool
 	// shown has the UID that the process last got of each object.
 	shown map[string]string
+	// heldUntil is when something was last held back.
+	heldUntil time.Time
 	// lagsUntil is until when no watch sends an event.
 	lagsUntil time.Time
 	// expireNext is set if the next watch of the target is answered with 410, and cuts counts cut events.
@@ -170,9 +172,7 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to t
 		p.run.recreate(ctx, r)
 	case f.executes:
 	case f.hangs:
-		p.holding.Add(1)
-		trace.Pause(ctx, f.wait)
-		p.holding.Add(-1)
+		p.hold(ctx, f.wait)
 		panic(http.ErrAbortHandler)
 	case f.takesLease:
 		p.lose(p.run.takeLease(ctx))
@@ -307,10 +307,23 @@ func (p *proxy) recorded(from int) []trace.Request {
 	return copies
 }
 
-// wroteAfter returns when the process last wrote, if that is later.
+// hold holds a request or an event back.
+func (p *proxy) hold(ctx context.Context, wait time.Duration) {
+	p.holding.Add(1)
+	defer p.holding.Add(-1)
+	trace.Pause(ctx, wait)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heldUntil = trace.Now()
+}
+
+// wroteAfter returns when the process last wrote, or something was last held back, if that is later.
 func (p *proxy) wroteAfter(since time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.heldUntil.After(since) {
+		since = p.heldUntil
+	}
 	for _, r := range slices.Backward(p.requests) {
 		if r.IsWrite() && r.At.After(since) {
 			return r.At
