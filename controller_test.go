@@ -315,10 +315,10 @@ func TestSyncDropsTheNote(t *testing.T) {
 				if test.err != nil {
 					fail("patch", "foos", test.err)(f)
 				}
-				f.Worker.Debouncer.Postpone(testKey("foo"))
+				f.Worker.Debouncer.Postpone(fooKey())
 				time.Sleep(time.Millisecond)
-				_, err := f.syncHandler(f.ctx, testKey("foo"))
-				differ(f.T, fmt.Sprintf("delay after a sync with the error %v", err), test.want, f.Worker.Debouncer.Postpone(testKey("foo")))
+				_, err := f.syncHandler(f.ctx, fooKey())
+				differ(f.T, fmt.Sprintf("delay after a sync with the error %v", err), test.want, f.Worker.Debouncer.Postpone(fooKey()))
 			}, test.cached...)
 		})
 	}

@@ -247,7 +247,7 @@ func (f *fixture) count(prefixes ...string) int {
 // sync syncs the Foo "foo", and returns when the next sync is due. err is a part of the error.
 func (f *fixture) sync(err string) time.Duration {
 	f.Helper()
-	again, got := f.syncHandler(f.ctx, testKey("foo"))
+	again, got := f.syncHandler(f.ctx, fooKey())
 	if got == nil != (err == "") || got != nil && !strings.Contains(got.Error(), err) {
 		f.Errorf("error %v, want %q in it", got, err)
 	}
@@ -272,8 +272,8 @@ func (f *fixture) start() (stop func()) {
 	return fixtures.Run(f.ctx, f.T, f.Worker, f.informers...)
 }
 
-func testKey(name string) cache.ObjectName {
-	return cache.NewObjectName(testNamespace, name)
+func fooKey() cache.ObjectName {
+	return cache.NewObjectName(testNamespace, "foo")
 }
 
 func differ(t *testing.T, what string, want, got any) {

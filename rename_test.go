@@ -41,7 +41,7 @@ import (
 
 // contested makes a write to the Deployment "next" and five repairs in a row, which the cache does not show.
 func contested(f *fixture) {
-	foo, _ := f.foos.Cached(testKey("foo"))
+	foo, _ := f.foos.Cached(fooKey())
 	next := f.deployments.Get(testNamespace, "next")
 	for range 6 {
 		time.Sleep(time.Minute)

@@ -273,12 +273,11 @@ func (c *testCluster) cached() *appsv1.Deployment {
 
 // write makes the Deployment what the Foo asks for, and returns that. The caches do not see it yet.
 func (c *testCluster) write() (*appsv1.Deployment, error) {
-	switch current, desired := c.cached(), c.desired(c.foo); {
-	case current == nil:
+	current, desired := c.cached(), c.desired(c.foo)
+	if current == nil {
 		return c.deployments.Create(c.ctx, c.foo, desired)
-	default:
-		return c.deployments.Patch(c.ctx, c.foo, current, desired)
 	}
+	return c.deployments.Patch(c.ctx, c.foo, current, desired)
 }
 
 // apply is write, and lets the caches see that.
