@@ -198,10 +198,14 @@ func (r *run) recreate(ctx context.Context, of *trace.Request) {
 		if sent.Resource != of.Resource || sent.Made != of.Name || sent.Body == nil {
 			continue
 		}
-		err := client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		live, err := client.Get(ctx, of.Name, metav1.GetOptions{})
 		if err == nil {
+			err = client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		}
+		if err == nil {
+			// The controller may leave alone what another manager has made.
 			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{})
+				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{FieldManager: live.GetManagedFields()[0].Manager})
 				return err
 			})
 		}

@@ -298,7 +298,11 @@ func moment(versions []Version, at, then int, r *Request, owners string) map[str
 		with["after"] = is.Object.Object
 	}
 	by := metav1.GetControllerOf(is.Object)
-	if was, ok := Latest(versions[:at])[is.Object.GetUID()]; ok {
+	was, ok := Latest(versions[:at])[is.Object.GetUID()]
+	if r.Applied() && r.Revision == r.Precondition {
+		was, ok = is, true // It changed nothing.
+	}
+	if ok {
 		with["before"] = was.Object.Object
 		by = cmp.Or(metav1.GetControllerOf(was.Object), by)
 	}

@@ -76,29 +76,33 @@ func TestAsJSON(t *testing.T) {
 	}
 }
 
-// TestRules judges the deletion of a Pod that serves, which a rule forbids, by its owner and by another one.
+// TestRules judges the deletion of a Pod that serves, which a rule forbids, by its owner and by another one, and a patch
+// that changes nothing.
 func TestRules(t *testing.T) {
 	s := &RuleSet{Define: []Definition{{Name: "serves", Expression: "before.?status.?availableReplicas.orValue(0) > 0"}}, Rules: []Rule{
-		{Name: "a", When: "request.verb == 'DELETE'", Must: "owner.controls(before) && !serves"},
+		{Name: "a", Must: "owner.controls(before) && !serves"},
 		{Name: "b", Must: "owner.nothing"},
 	}}
 	if err := s.Prepare(); err != nil {
 		t.Fatal(err)
 	}
+	deletion := Request{Verb: http.MethodDelete, Code: http.StatusOK, Deletes: "2"}
 	for name, test := range map[string]struct {
 		owner     string
 		available int64
+		request   Request
 		want      string
 	}{
-		"its own Pod":                        {"1", 0, "b"},
-		"its own Pod, which serves":          {"1", 1, "ab"},
-		"a Pod of an owner that is not here": {"9", 0, "ab"},
+		"its own Pod":                        {"1", 0, deletion, "b"},
+		"its own Pod, which serves":          {"1", 1, deletion, "ab"},
+		"a Pod of an owner that is not here": {"9", 0, deletion, "ab"},
+		"a patch without an effect":          {"1", 0, Request{Verb: http.MethodPatch, Code: http.StatusOK, Precondition: "2", Revision: "2"}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bar := map[string]any{"metadata": map[string]any{"uid": "1"}}
 			by := map[string]any{"uid": test.owner, "controller": true}
-			pod := map[string]any{"metadata": map[string]any{"name": "x", "uid": "2", "ownerReferences": []any{by}}, "status": map[string]any{"availableReplicas": test.available}}
-			r, got := Request{Verb: http.MethodDelete, Code: http.StatusOK, Deletes: "2"}, ""
+			pod := map[string]any{"metadata": map[string]any{"name": "x", "uid": "2", "resourceVersion": "2", "ownerReferences": []any{by}}, "status": map[string]any{"availableReplicas": test.available}}
+			r, got := test.request, ""
 			r.Resource, r.Name = "pods", "x"
 			s.Judge([]Version{
 				{Resource: "bars", Object: &unstructured.Unstructured{Object: bar}, Revision: 1},
