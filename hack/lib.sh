@@ -380,6 +380,7 @@ build_programs() {
   interruptible go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
+# +drop:failover,node
 # build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
 # there. If the commit or its manifests do not exist, it uses those of this tree, or fails if the variable
 # named SETTING is set.
@@ -397,6 +398,7 @@ build_former() {
   interruptible build_static "${WORK}/former/sample-controller" "${tree}"
   cp "${tree}/artifacts/deploy/install.yaml" "${WORK}/former/"
 }
+# +drop:end
 
 # go_test ARGS... runs `go test`, and ends the processes that the tests left running.
 go_test() {

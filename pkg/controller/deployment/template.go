@@ -24,7 +24,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -43,19 +42,23 @@ func CompareReplicas(patch *controller.Patch, current, desired *appsv1.Deploymen
 	}
 }
 
+// +drop:memcached
+
 // SetInTemplate sets the field of the Pod template at that path.
 func SetInTemplate(patch *controller.Patch, value any, from, to string, path ...any) {
 	patch.Set(value, fieldName(path), from, to, slices.Concat([]any{"spec", "template"}, path)...)
 }
 
+// AddContainer adds the named container that was removed from the Pod template.
+func AddContainer(patch *controller.Patch, name string, container any) {
+	patch.Set(container, "container "+name, "was removed", "", containerPath(name)...)
+}
+
+// +drop:end
+
 // SetInContainer sets the field of the named container at that path.
 func SetInContainer(patch *controller.Patch, name string, value any, from, to string, path ...any) {
 	patch.Set(value, fieldName(path), from, to, slices.Concat(containerPath(name), path)...)
-}
-
-// AddContainer adds a container that was removed from the Pod template.
-func AddContainer(patch *controller.Patch, container *corev1.Container) {
-	patch.Set(container, "container "+container.Name, "was removed", "", containerPath(container.Name)...)
 }
 
 func containerPath(name string) []any {

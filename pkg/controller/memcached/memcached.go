@@ -194,7 +194,7 @@ func diffDeployment(desired, current *appsv1.Deployment) controller.Patch {
 	comparePod(&patch, &current.Spec.Template.Spec)
 	compareSpread(&patch, want.TopologySpreadConstraints, current.Spec.Template.Spec.TopologySpreadConstraints)
 	if container := deployment.Container(current, containerName); container == nil {
-		deployment.AddContainer(&patch, &want.Containers[0])
+		deployment.AddContainer(&patch, containerName, &want.Containers[0])
 	} else {
 		compareContainer(&patch, &want.Containers[0], container)
 	}
