@@ -44,8 +44,8 @@ const byDeploymentName = "deploymentName"
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it concerns. A worker
 // takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes at most one
 // write to the Deployment that the spec names, deletes the Deployments of former names once that
-// one is rolled out (rename.go), and writes the Foo's status if it changed, up to 30 s later if that
-// only tells of progress. The watch event of a write to a Deployment enqueues the Foo again, and
+// one is rolled out (rename.go), and writes the Foo's status if it changed. One that only tells of
+// progress is left to a later sync, 1 to 30 s later. The watch event of a write to a Deployment enqueues the Foo again, and
 // that sync has nothing to write to the Deployment. A sync that fails is retried with backoff.
 type Controller struct {
 	foos        *controller.Owners[*v1alpha1.Foo]
@@ -78,7 +78,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Foo] {
 			return options.FooClient.SamplecontrollerV1alpha1().Foos(namespace)
 		},
-		Present: func(ctx context.Context) (string, error) {
+		LatestVersion: func(ctx context.Context) (string, error) {
 			list, err := options.FooClient.SamplecontrollerV1alpha1().Foos(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},

@@ -243,7 +243,7 @@ func syncTests() map[string]syncTest {
 		"rule 14: a sync is postponed while the cache lags behind its own last write": {
 			cached: objects{foo},
 			prepare: func(f *fixture) {
-				f.foos.Wrote(foo, f.deploymentIndexer, "11")
+				f.foos.Await(foo, f.deploymentIndexer, "11")
 				f.deploymentIndexer.Bookmark("10")
 			},
 			err: "has reached version 10 of 11"},
@@ -444,16 +444,16 @@ func TestDeletedAgainAndAgain(t *testing.T) {
 // TestPresentVersionIsAskedFor is rule 22: by a process that begins to lead, once a second until the API server answers.
 func TestPresentVersionIsAskedFor(t *testing.T) {
 	inCluster(t, func(f *fixture) {
-		asked, present := 0, f.foos.Present
-		f.foos.Present = func(context.Context) (string, error) { asked++; return testVersion, nil }
+		asked, present := 0, f.foos.LatestVersion
+		f.foos.LatestVersion = func(context.Context) (string, error) { asked++; return testVersion, nil }
 		f.start()()
 		differ(f.T, "rule 22: requests of a process that begins to lead", 1, asked)
-		f.foos.Present = present
+		f.foos.LatestVersion = present
 		f.count()
 		fail("list", "foos", apierrors.NewInternalError(errors.New("starting")))(f)
 		ctx, cancel := context.WithTimeout(f.ctx, 3*time.Second/2)
 		defer cancel()
-		f.foos.ReadPresent(ctx)
+		f.foos.ReadStartVersion(ctx)
 		differ(f.T, "rule 22: requests in a second and a half without an answer", 2, f.count("list foos"))
 	})
 }

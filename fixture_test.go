@@ -156,7 +156,7 @@ func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 	})
 	f.instance = newInstance(ctx, env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
 	t.Cleanup(f.Worker.Queue.ShutDown)
-	f.foos.ReadPresent(ctx)
+	f.foos.ReadStartVersion(ctx)
 	f.foo.ClearActions()
 	f.fooIndexer.Bookmark(testVersion)
 	return f

@@ -143,7 +143,7 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo, putReady},
 			events:   "Normal Deleted, Normal Deleted", message: `; until it is deleted, the former Deployment "web" still serves$`},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
-			cached: objects{newFoo(fooReady), web, next}, prepare: func(f *fixture) { f.foos.Deleted(newFoo(), f.deploymentIndexer, web) },
+			cached: objects{newFoo(fooReady), web, next}, prepare: func(f *fixture) { f.foos.AwaitDeletion(newFoo(), f.deploymentIndexer, web) },
 			err: "the caches are behind"},
 		"rule 8: while the new name is taken the former Deployment serves, and deleting it is no way out": {
 			cached:   objects{moved, newFoo(fooNamed("bar"), wants("next")), web, newOwned(newFoo(fooNamed("bar"), wants("next")))},

@@ -175,7 +175,7 @@ func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, w
 	if err != nil {
 		return none, d.failed("creating", desired, err)
 	}
-	if err := d.checkAnswer(owner, created, "create"); err != nil {
+	if err := d.recordAnswer(owner, created, "create"); err != nil {
 		return created, d.failed("creating", desired, err)
 	}
 	d.recordEvent(ctx, owner, created, EventCreated, why)
@@ -199,7 +199,7 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 	case apierrors.IsNotFound(err) || err == nil && uid != "" && (live.GetUID() != uid || !d.isControlledBy(live, owner)):
 		return nil
 	case err == nil:
-		d.owners.Wrote(owner, d.store, live.GetResourceVersion())
+		d.owners.Await(owner, d.store, live.GetResourceVersion())
 		return fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 	}
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
@@ -276,7 +276,7 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	if err != nil && !apierrors.IsNotFound(err) {
 		return d.failed("deleting", object, err)
 	}
-	d.owners.Deleted(owner, d.store, object)
+	d.owners.AwaitDeletion(owner, d.store, object)
 	if err == nil {
 		d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, "delete")
 		d.recordEvent(ctx, owner, object, EventDeleted, ": "+why)
@@ -294,15 +294,15 @@ func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch P
 	if err != nil {
 		return current, err
 	}
-	return patched, d.checkAnswer(owner, patched, "patch")
+	return patched, d.recordAnswer(owner, patched, "patch")
 }
 
-// checkAnswer counts a write, and makes the next sync wait for its answer. It returns what checkOwner does.
-func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
+// recordAnswer counts a write, and makes the next sync wait for its answer. It returns what checkOwner does.
+func (d *Dependents[O, T]) recordAnswer(owner O, answer T, verb string) error {
 	d.owners.Metrics.Wrote(d.owners.Kind.Kind, d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
 		// A patch without an effect causes no event.
-		d.owners.Wrote(owner, d.store, answer.GetResourceVersion())
+		d.owners.Await(owner, d.store, answer.GetResourceVersion())
 	}
 	return d.checkOwner(owner, answer)
 }
@@ -320,7 +320,7 @@ func (d *Dependents[O, T]) checkOwner(owner O, answer T) error {
 
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
 // the values that admission has put in place of the desired ones: each field that differs. A field in which desired
-// itself differs from what Diff wants is not counted as admission's; the next sync repairs it.
+// itself differs from what Diff wants, such as one that is missing there, is not counted as admission's; the next sync repairs it.
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
 	state.accepted, kept = nil, d.Trim(answer)
 	sent, whole := d.Diff(owner, desired, desired), d.Diff(owner, desired, answer)
@@ -422,6 +422,7 @@ func (d *Dependents[O, T]) EventHandler(enqueueAsking func(cache.ObjectName)) ca
 			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
 				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
 				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
+				// The cache has an entry if this program has written the object, else none.
 				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
 				enqueueAsking(cache.MetaObjectToName(object))
 			}

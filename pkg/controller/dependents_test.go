@@ -300,7 +300,7 @@ func TestDelete(t *testing.T) {
 				func(d metav1.Object) { d.SetDeletionTimestamp(ptr.To(metav1.Now())) }, func(d metav1.Object) { d.SetUID("another") },
 			} {
 				c.drift(func(d metav1.Object) { d.SetDeletionTimestamp(nil) })
-				c.foos.Deleted(c.foo, c.deploymentStore, c.cached())
+				c.foos.AwaitDeletion(c.foo, c.deploymentStore, c.cached())
 				c.waits(true)
 				c.drift(seen)
 				c.waits(false)

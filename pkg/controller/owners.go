@@ -56,8 +56,8 @@ type OwnersOptions[O Object] struct {
 	Resource schema.GroupResource
 	Informer cache.TypedSharedIndexInformer[O]
 	Client   func(namespace string) OwnerClient[O]
-	// Present returns the resource version of a consistent list, which should be limited to one object.
-	Present func(ctx context.Context) (resourceVersion string, err error)
+	// LatestVersion returns the resource version of a consistent list, which should be limited to one object.
+	LatestVersion func(ctx context.Context) (resourceVersion string, err error)
 	// Status returns a pointer to the status.
 	Status func(O) any
 }
@@ -69,14 +69,14 @@ type Owners[O Object] struct {
 
 	store cache.TypedIndexer[O]
 
-	// present is the version that the API server had when this process began to lead, nil before.
-	present atomic.Pointer[string]
+	// startVersion is the version that the API server had when this process began to lead, nil before.
+	startVersion atomic.Pointer[string]
 }
 
 // NewOwners returns the owners, with an empty ledger.
 func NewOwners[O Object](options OwnersOptions[O]) *Owners[O] {
 	o := &Owners[O]{OwnersOptions: options, Writes: NewWrites(options.Clock), store: options.Informer.GetTypedIndexer()}
-	options.Worker.atStart = append(options.Worker.atStart, o.ReadPresent)
+	options.Worker.atStart = append(options.Worker.atStart, o.ReadStartVersion)
 	return o
 }
 
@@ -144,7 +144,7 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
 				o.Worker.Queue.AddHighPriority(key)
 			case o.Worker.Queue.NumRequeues(key) > 0:
-				// This delay has no effect if the retry comes earlier, and changes nothing if that has just succeeded.
+				// The retry comes first. This is only a safety net.
 				o.Worker.Queue.AddAfter(key, maxBackoff)
 			default:
 				o.Worker.Queue.AddAfter(key, statusEventDelay)
@@ -188,26 +188,26 @@ func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (
 	return live, nil
 }
 
-// ReadPresent asks for the present version of the owners until the API server answers, when a process begins to lead.
-func (o *Owners[O]) ReadPresent(ctx context.Context) {
+// ReadStartVersion asks for the latest version of the owners until the API server answers, when a process begins to lead.
+func (o *Owners[O]) ReadStartVersion(ctx context.Context) {
 	// It fails if ctx ends.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		present, err := o.Present(ctx)
+		latest, err := o.LatestVersion(ctx)
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Reading the present version failed, trying again", "resource", o.Resource, "err", err)
+			klog.FromContext(ctx).V(2).Info("Reading the latest version failed, trying again", "resource", o.Resource, "err", err)
 			return false, nil
 		}
-		o.present.Store(&present)
+		o.startVersion.Store(&latest)
 		return true, nil
 	})
 }
 
 // checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than what a former leader
-// acted on: this process must apply no spec older than that (docs/contract.md, S6). The cache may have reached that
-// during the sync: then it has to have the same owner still.
+// acted on: this process must apply no spec older than that (docs/contract.md, S6). If the cache reached
+// that during the sync, it has to have the same owner still.
 func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
 	// A bookmark raises the version of the store within about a minute. Unknown versions cannot be compared.
-	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.present.Load(), ""))
+	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.startVersion.Load(), ""))
 	cached, exists := o.Cached(cache.MetaObjectToName(owner))
 	if !needed && err == nil && order >= 0 && exists && isCurrent(cached, owner) {
 		return nil
@@ -242,7 +242,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	}
 	o.Metrics.Wrote(o.Kind.Kind, o.Resource.Resource+"/status", "patch")
 	o.Worker.Debouncer.Reset(key)
-	o.Wrote(owner, o.store, answer.GetResourceVersion())
+	o.Await(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	for _, event := range events {
 		if event != nil {

@@ -128,8 +128,8 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 				c.before()
 				return fooClient.SamplecontrollerV1alpha1().Foos(ns)
 			},
-			Present: func(context.Context) (string, error) { return "10", nil },
-			Status:  func(foo *v1alpha1.Foo) any { return &foo.Status },
+			LatestVersion: func(context.Context) (string, error) { return "10", nil },
+			Status:        func(foo *v1alpha1.Foo) any { return &foo.Status },
 		})
 		var err error
 		c.deployments, err = controller.NewDependents(c.foos, controller.DependentsOptions[*v1alpha1.Foo, *appsv1.Deployment]{
@@ -146,7 +146,7 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.foos.ReadPresent(c.ctx)
+		c.foos.ReadStartVersion(c.ctx)
 		c.see()
 		test(c)
 	})

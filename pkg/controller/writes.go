@@ -137,16 +137,16 @@ func (w *write) seen() error {
 	return nil
 }
 
-// Wrote records the version that the API server answered to a write or a live read on behalf of the owner.
-func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string) {
+// Await makes Seen wait for the version that the API server answered to a write or a live read on behalf of the owner.
+func (w *Writes) Await(owner metav1.Object, store VersionedStore, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last := w.of(owner).in(store)
 	last.version, last.at = version, w.clock.Now()
 }
 
-// Deleted records that the API server has accepted to delete an object in that store.
-func (w *Writes) Deleted(owner metav1.Object, store VersionedStore, object metav1.Object) {
+// AwaitDeletion makes Seen wait for the deletion of an object in that store, which the API server has accepted.
+func (w *Writes) AwaitDeletion(owner metav1.Object, store VersionedStore, object metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last := w.of(owner).in(store)

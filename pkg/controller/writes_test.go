@@ -73,7 +73,7 @@ func TestSeen(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, stores := NewWrites(clock.RealClock{}), map[string]VersionedStore{"foos": &test.foosAt, "deployments": &test.deploymentsAt}
 				for _, write := range test.writes {
-					w.Wrote(write.owner, stores[write.store], write.version)
+					w.Await(write.owner, stores[write.store], write.version)
 				}
 				time.Sleep(test.after)
 				err := w.Seen(testKey("foo"))
@@ -97,10 +97,10 @@ func TestSweep(t *testing.T) {
 			t.Errorf("rule 11: a Foo made anew inherits that admission took %q from the earlier one", got.overridden)
 		}
 		time.Sleep(sweepPeriod - writeTTL)
-		w.Wrote(ownerOf("old", "uid"), store, "10")
+		w.Await(ownerOf("old", "uid"), store, "10")
 		time.Sleep(writeTTL - time.Second)
-		w.Deleted(ownerOf("baz", "uid"), store, ownerOf("web", "uid-web"))
-		w.Wrote(ownerOf("bar", "uid"), store, "10")
+		w.AwaitDeletion(ownerOf("baz", "uid"), store, ownerOf("web", "uid-web"))
+		w.Await(ownerOf("bar", "uid"), store, "10")
 		time.Sleep(2 * time.Second)
 		for _, name := range []string{"bar", "baz"} {
 			if err := w.Seen(testKey(name)); !errors.Is(err, ErrStaleCache) {
@@ -113,8 +113,8 @@ func TestSweep(t *testing.T) {
 	})
 	c := clocktesting.NewFakeClock(time.Now())
 	w, store := NewWrites(c), ptr.To(reached("9"))
-	w.Wrote(ownerOf("foo", "uid"), store, "10")
-	w.Deleted(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
+	w.Await(ownerOf("foo", "uid"), store, "10")
+	w.AwaitDeletion(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
 	if got := c.Waiters(); got != 1 {
 		t.Errorf("rule 23: %d timers, want one for all", got)
 	}
@@ -129,11 +129,11 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		kept, forever int
 	}{
 		"rule 23: two deletions": {func(w *Writes) {
-			w.Deleted(foo, store, ownerOf("web", "uid-web"))
+			w.AwaitDeletion(foo, store, ownerOf("web", "uid-web"))
 			time.Sleep(sweepPeriod - time.Second)
-			w.Deleted(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
+			w.AwaitDeletion(ownerOf("bar", "uid"), store, ownerOf("web", "uid-web"))
 		}, 0, 0},
-		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(foo, store, "10") }, 0, 0},
+		"rule 23: a write that no cache shows": {func(w *Writes) { w.Await(foo, store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
 			w.setState(foo, store, dependentState{lastWrite: time.Now()})
 		}, 1, 0},

@@ -177,7 +177,7 @@ func (t *tokens) leaf(v reflect.Value, field string) {
 	switch {
 	case v.Type() == reflect.TypeFor[types.UID]():
 		t.uid(types.UID(v.String()))
-	case v.Kind() == reflect.String && (field == "v1.ObjectMeta.ResourceVersion" || field == "controller.write.version" || field == "controller.Owners.present"):
+	case v.Kind() == reflect.String && (field == "v1.ObjectMeta.ResourceVersion" || field == "controller.write.version" || field == "controller.Owners.startVersion"):
 		t.version(v.String())
 	case v.Kind() == reflect.String:
 		t.string(v.String())

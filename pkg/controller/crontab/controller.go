@@ -94,7 +94,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		Client: func(namespace string) controller.OwnerClient[*alphav1.CronTab] {
 			return options.Client.AlphaV1().CronTabs(namespace)
 		},
-		Present: func(ctx context.Context) (string, error) {
+		LatestVersion: func(ctx context.Context) (string, error) {
 			list, err := options.Client.AlphaV1().CronTabs(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},

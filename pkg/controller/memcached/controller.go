@@ -94,7 +94,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Memcached] {
 			return options.Client.CacheV1alpha1().Memcacheds(namespace)
 		},
-		Present: func(ctx context.Context) (string, error) {
+		LatestVersion: func(ctx context.Context) (string, error) {
 			list, err := options.Client.CacheV1alpha1().Memcacheds(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},

@@ -116,7 +116,7 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	s.memcachedIndexer = s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
 	s.deploymentIndexer = s.opts.Deployments.TypedInformer().GetTypedIndexer()
 	s.serviceIndexer = s.opts.Services.TypedInformer().GetTypedIndexer()
-	s.memcacheds.ReadPresent(ctx)
+	s.memcacheds.ReadStartVersion(ctx)
 	s.memcachedIndexer.Bookmark(testVersion)
 	s.cache.ClearActions()
 	return ctx, s

@@ -266,7 +266,7 @@ func (m *Manager) write(ctx context.Context, to *object, content *unstructured.U
 	}
 	m.metrics.Wrote(kind, to.resource.Resource, verb)
 	owner := &metav1.ObjectMeta{Namespace: m.secret.name.Namespace, Name: m.secret.name.Name}
-	m.writes.Wrote(owner, to.informer.GetStore(), written.GetResourceVersion())
+	m.writes.Await(owner, to.informer.GetStore(), written.GetResourceVersion())
 	klog.FromContext(ctx).Info(message, "resource", to.resource.Resource, "name", to.name)
 	return nil
 }

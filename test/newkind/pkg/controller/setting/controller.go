@@ -59,7 +59,7 @@ func New(in *app.ControllerContext) (*Controller, error) {
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Setting] {
 			return in.Client.TuningV1alpha1().Settings(namespace)
 		},
-		Present: func(ctx context.Context) (string, error) {
+		LatestVersion: func(ctx context.Context) (string, error) {
 			list, err := in.Client.TuningV1alpha1().Settings(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},

@@ -73,7 +73,7 @@ func newEnv(t *testing.T, setting *v1alpha1.Setting, configMaps ...*corev1.Confi
 	var err error
 	e.Controller, err = New(&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared})
 	fixture.Must(err)
-	e.settings.ReadPresent(ctx)
+	e.settings.ReadStartVersion(ctx)
 	e.see(configMaps...)
 	return ctx, e
 }

@@ -64,7 +64,7 @@ func New(in *app.ControllerContext, service *Service) (*Controller, error) {
 		Client: func(namespace string) controller.OwnerClient[*v1alpha1.Tenant] {
 			return in.Client.TenancyV1alpha1().Tenants(namespace)
 		},
-		Present: func(ctx context.Context) (string, error) {
+		LatestVersion: func(ctx context.Context) (string, error) {
 			list, err := in.Client.TenancyV1alpha1().Tenants(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 			return list.ResourceVersion, err
 		},

@@ -252,6 +252,6 @@ func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.Tenant, 
 		return fmt.Errorf("updating the finalizers of Tenant: %w", err)
 	}
 	c.Metrics.Wrote(tenantKind, "tenants", "patch")
-	c.tenants.Wrote(tenant, c.tenants.Informer.GetIndexer(), patched.ResourceVersion)
+	c.tenants.Await(tenant, c.tenants.Informer.GetIndexer(), patched.ResourceVersion)
 	return nil
 }

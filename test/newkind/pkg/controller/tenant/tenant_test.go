@@ -81,7 +81,7 @@ func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigM
 		&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared},
 		newService("http://service/items", e.external.wrap))
 	fixture.Must(err)
-	e.tenants.ReadPresent(ctx)
+	e.tenants.ReadStartVersion(ctx)
 	e.see(configMaps...)
 	return ctx, e
 }
