@@ -298,14 +298,14 @@ func TestSeveralNamespaces(t *testing.T) {
 			legacyregistry.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			values := map[string]string{}
 			// Without those that other tests have left of all namespaces.
-			line := regexp.MustCompile(alert[1] + `\{.*name="(\S+/\w+/\w+)",resource="(\w+)".*\} (\d+)\n`)
+			line := regexp.MustCompile(alert[1] + `\{.*name="(\S+/\w+/\w+)".*\} (\d+)\n`)
 			for _, match := range line.FindAllStringSubmatch(w.Body.String(), -1) {
 				if watched.MatchString(match[1]) {
-					values[match[1]+" "+match[2]] = match[3]
+					values[match[1]] = match[2]
 				}
 			}
 			fixture.Differ(t, alert[1], map[string]string{
-				name + "/foo/a foos": "7", name + "/foo/b foos": "7", name + "/other/a cronjobs": "0", name + "/other/b cronjobs": "0",
+				name + "/foo/a": "7", name + "/foo/b": "7", name + "/other/a": "0", name + "/other/b": "0",
 			}, values)
 			for namespace, want := range map[string]bool{"a": true, "b": true, "c": false} {
 				c := e.find("foo").inNamespace(namespace)
