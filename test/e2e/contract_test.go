@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -43,9 +42,7 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]func(t *testing.T){
-		"rules 1, 2 and 6: deletions, and a Foo that is created again":                                          deletions,
 		"rule 4: a Deployment of the stock sample is taken over, and drift reverted, without a Pod restart":     repairs,
-		"rule 8: over a rename there is always an available Pod, and nothing of the template is lost":           renames,
 		"rule 8: a rename that stalls leaves the former Deployment serving, and selectors select both":          renameStalls,
 		"rule 10: an orphaned Deployment is left alone, and the command of the message has it adopted":          adoption,
 		"rule 11: under a quota of one Deployment a rename waits, the message says why, and there is one event": quotaOfOne,
@@ -57,55 +54,6 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			test(t)
 		})
-	}
-}
-
-// hold keeps a Deployment terminating, once it is deleted, until release is called.
-func (e *env) hold(name string) (release func()) {
-	e.Helper()
-	e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
-	return func() {
-		e.Helper()
-		e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = nil })
-	}
-}
-
-func deletions(t *testing.T) {
-	e := startEnv(t, "")
-	for _, name := range []string{"background", "foreground", "again"} {
-		e.create(name)
-		if foo := e.awaitReady(name); len(foo.Finalizers) > 0 {
-			t.Errorf("finalizers %v", foo.Finalizers)
-		}
-	}
-	mark := e.mark()
-	e.kubectl("delete foo background")
-	e.awaitGone("background")
-
-	release := e.hold("foreground")
-	e.settle()
-	e.kubectl("delete foo foreground --cascade=foreground --wait=false")
-	e.kubectl("wait --for=jsonpath='{.metadata.deletionTimestamp}' --timeout=3m deployment/foreground")
-	// The controller must not revert this.
-	e.kubectl("scale deployment foreground --replicas=5")
-	e.settle()
-	release()
-	e.kubectl("wait --for=delete --timeout=3m foo/foreground deployment/foreground")
-	e.settle()
-	for _, name := range []string{"background", "foreground"} {
-		e.noWrites(mark, "deployments", name)
-		e.noWrites(mark, "foos", name)
-	}
-	e.controller.requireNoErrors()
-
-	first, release := e.deployment("again").UID, e.hold("again")
-	e.kubectl("delete foo again")
-	foo := e.create("again")
-	e.awaitReason("again", v1alpha1.ReasonDeploymentNotOwned, "belongs to an earlier Foo of this name")
-	release()
-	e.awaitReady("again")
-	if d := e.deployment("again"); d.UID == first || !metav1.IsControlledBy(d, foo) {
-		t.Errorf("this is the previous Foo's Deployment: %+v", d.ObjectMeta)
 	}
 }
 
@@ -161,37 +109,6 @@ const addSidecar = `{"spec":{"template":{"metadata":{"labels":{"theirs":"kept"}}
 	{"name":"nginx","image":"nginx:theirs","env":[{"name":"A","value":"b"}],"resources":{"requests":{"cpu":"1m"}}},
 	{"name":"sidecar","image":"sidecar:1"}]}}}}`
 
-// watchPods lists the Pods of Foo x all the time until stop is called, and calls check with how many there are of
-// each Deployment of these names.
-func (e *env) watchPods(check func(available int32, pods map[string]int), deployments ...string) (stop func()) {
-	ctx, cancel := context.WithCancel(e.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			all, err := e.deployments().List(ctx, metav1.ListOptions{})
-			list, podsErr := shared.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=x"})
-			if err != nil || podsErr != nil {
-				continue
-			}
-			available, pods := int32(0), map[string]int{}
-			for i := range all.Items {
-				if all.Items[i].Spec.Template.Labels["controller"] == "x" {
-					available += all.Items[i].Status.AvailableReplicas
-				}
-			}
-			for _, name := range deployments {
-				pods[name] = podsOf(list.Items, name)
-			}
-			check(available, pods)
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
 // podsOf returns how many Pods there are of the Deployment of that name.
 func podsOf(pods []corev1.Pod, deployment string) (count int) {
 	for i := range pods {
@@ -200,54 +117,6 @@ func podsOf(pods []corev1.Pod, deployment string) (count int) {
 		}
 	}
 	return count
-}
-
-// containers returns names, images, environments and requests of the Deployment's containers.
-func containers(d *appsv1.Deployment) (words []string) {
-	for _, c := range d.Spec.Template.Spec.Containers {
-		words = append(words, fmt.Sprintf("%s=%s %v %v", c.Name, c.Image, c.Env, c.Resources.Requests))
-	}
-	return words
-}
-
-func renames(t *testing.T) {
-	e := startEnv(t, "")
-	foo := e.create("x", deploymentName("old"), replicas(2))
-	e.awaitReady("x")
-	e.kubectl("patch deployment old -p '" + addSidecar + "'")
-	e.kubectl("rollout status deployment old")
-	e.awaitReady("x")
-	want := containers(e.deployment("old"))
-	asked := 0
-	stop := e.watchPods(func(available int32, _ map[string]int) {
-		if asked++; available == 0 {
-			t.Error("there was a moment without an available Pod")
-		}
-	})
-	e.update("x", deploymentName("new"))
-	e.awaitReady("x")
-	e.awaitGone("old")
-	if stop(); asked == 0 {
-		t.Error("nobody asked for available Pods")
-	}
-	mustContain(t, e.awaitEvent(foo, "Deleted"), `Deleted Deployment "old"`)
-	if got := e.deployment("new"); !slices.Equal(containers(got), want) || got.Spec.Template.Labels["theirs"] != "kept" {
-		t.Errorf("the containers are %q, want %q, labels %v", containers(got), want, got.Spec.Template.Labels)
-	}
-
-	e.kubectl(`patch deployment new -p '{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}'`)
-	stop = e.watchPods(func(_ int32, pods map[string]int) {
-		if pods["new"] > 0 && pods["last"] > 0 {
-			t.Errorf("strategy Recreate: the Pods are %v", pods)
-		}
-	}, "new", "last")
-	e.update("x", deploymentName("last"))
-	e.awaitReady("x")
-	stop()
-	e.awaitGone("new")
-	if got := e.deployment("last"); !slices.Equal(containers(got), want) || !metav1.IsControlledBy(got, foo) {
-		t.Errorf("the last Deployment is %+v", got)
-	}
 }
 
 // renameStalls also shows what follows from the equal selectors of both Deployments (docs/operations.md). The

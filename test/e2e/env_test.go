@@ -244,8 +244,8 @@ func awaitObject[T any](e *env, client client[T], name, what string, check func(
 }
 
 // awaitEvent waits for an event about the object with that reason. It fails the test if there is more than one,
-// or if the event was repeated, and returns its message.
-func (e *env) awaitEvent(about metav1.Object, reason string) string {
+// or if the event was repeated.
+func (e *env) awaitEvent(about metav1.Object, reason string) {
 	e.Helper()
 	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}.String()
 	var events []corev1.Event
@@ -262,7 +262,6 @@ func (e *env) awaitEvent(about metav1.Object, reason string) string {
 	if len(events) != 1 || events[0].Count != 1 {
 		e.Fatalf("want one event %s, got %+v", reason, events)
 	}
-	return events[0].Message
 }
 
 // --- Foos and their Deployments ---------------------------------------------
