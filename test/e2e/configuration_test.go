@@ -23,13 +23,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -155,90 +153,6 @@ func waitsForRights(t *testing.T, p *process, user, where, remedy string) {
 	if strings.Contains(p.output(), "Started workers") || !p.running() {
 		t.Errorf("it does not wait:\n%s", p.tail())
 	}
-}
-
-// TestSignals ends controllers whose sync waits for the API server.
-func TestSignals(t *testing.T) {
-	t.Parallel()
-	const stopping = "Stopping workers"
-	for sentence, end := range map[string]func(t *testing.T, p *process, resume func()){
-		"rule 20: the controller finishes a running sync before it exits": func(t *testing.T, p *process, resume func()) {
-			p.signal(syscall.SIGTERM)
-			p.awaitOutput("Shutting down", `signal="terminated"`, stopping)
-			const stopped = `"Stopped workers" controller="foo"`
-			if strings.Contains(p.output(), stopped) {
-				t.Fatal("the controller did not wait for the running sync")
-			}
-			resume()
-			p.awaitOutput(stopped)
-			if code := p.awaitExit(); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
-			p.awaitOutput(slices.Concat(startLines, stopLines)...)
-		},
-		"rule 20: the controller exits at once on a second signal": func(t *testing.T, p *process, _ func()) {
-			p.signal(syscall.SIGINT)
-			p.awaitOutput("Shutting down; a second signal exits at once", stopping)
-			p.signal(syscall.SIGINT)
-			if code := p.awaitExit(); code != 128+int(syscall.SIGINT) {
-				t.Errorf("exit code %d", code)
-			}
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			e, proxy := newProxiedEnv(t)
-			e.startController("--shutdown-grace-period=10m")
-			arrived, resume := proxy.hold(func(r *http.Request) bool {
-				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments")
-			})
-			e.create("x")
-			<-arrived
-			end(t, e.controller, resume)
-		})
-	}
-}
-
-// TestCutConnection closes the controller's connections to the API server.
-func TestCutConnection(t *testing.T) {
-	t.Parallel()
-	e, proxy := newProxiedEnv(t)
-	e.startController("")
-	e.create("before")
-	e.awaitReady("before")
-	mark := e.mark()
-	proxy.server.CloseClientConnections()
-	e.create("after")
-	e.awaitReady("after")
-	e.eventually("the watches are resumed, without a new list", func(context.Context) error {
-		resumed := map[string]bool{}
-		for _, r := range e.requests(mark) {
-			if r.Verb == "list" || strings.Contains(r.RequestURI, "sendInitialEvents=true") {
-				e.Fatalf("the controller listed again: %s", r.RequestURI)
-			}
-			if r.Verb == "watch" && regexp.MustCompile(`[?&]resourceVersion=[1-9]`).MatchString(r.RequestURI) {
-				resumed[r.ObjectRef.Resource] = true
-			}
-		}
-		if !resumed["foos"] || !resumed["deployments"] {
-			return fmt.Errorf("watches of %v", resumed)
-		}
-		return nil
-	})
-
-	// An outage, after which the controller catches up.
-	plug := proxy.unplug()
-	e.create("during-outage")
-	e.must(e.foos().Delete(t.Context(), "after", metav1.DeleteOptions{}))
-	consistently(t, "the controller runs during the outage", 3*time.Second, func() error {
-		if !e.controller.running() {
-			return fmt.Errorf("it exited:\n%s", e.controller.tail())
-		}
-		return nil
-	})
-	plug()
-	e.awaitReady("during-outage")
-	e.awaitGone("after")
 }
 
 const (

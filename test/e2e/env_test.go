@@ -50,9 +50,6 @@ type env struct {
 
 	namespace  string
 	controller *process
-	// home is the controller's home directory; with "" the controller runs as in a Pod.
-	// arguments name its API server.
-	home, arguments string
 	// environment is a variable of the controller, such as NAME=value, or "".
 	environment string
 	// startMark is the length of the audit log when the env was made.
@@ -92,24 +89,11 @@ func (e *env) in(t *testing.T) *env {
 
 // +drop:end
 
-// newProxiedEnv makes an env whose controller reaches the API server through the proxy,
-// with the suite's credentials.
-func newProxiedEnv(t *testing.T) (*env, *httpProxy) {
-	t.Helper()
-	proxy, e := startHTTPProxy(t), newEnv(t)
-	e.home, e.arguments = e.TempDir(), "-master="+proxy.server.URL
-	return e, proxy
-}
-
 // startController starts the controller and waits until its workers run.
 func (e *env) startController(flags string) {
 	e.Helper()
-	command := fmt.Sprintf("env %s sample-controller %s --namespace=%s -v=2 %s", e.environment, e.arguments, e.namespace, flags)
-	if e.home == "" {
-		e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, shared.secrets, command))
-	} else {
-		e.controller = start(e.T, e.home, command)
-	}
+	command := fmt.Sprintf("env %s sample-controller --namespace=%s -v=2 %s", e.environment, e.namespace, flags)
+	e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, shared.secrets, command))
 	e.controller.awaitOutput("Started workers")
 }
 

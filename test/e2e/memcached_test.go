@@ -94,7 +94,7 @@ func TestMemcached(t *testing.T) {
 }
 
 // keepMemcachedsBusy creates a Memcached that has no Deployment yet.
-func keepMemcachedsBusy(e *env, _, _ string) (flags string) {
+func keepMemcachedsBusy(e *env, _ string) (flags string) {
 	e.Helper()
 	e.applyMemcached("memcached-new", 1)
 	return ""
