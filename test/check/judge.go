@@ -248,10 +248,12 @@ func (c *checker) fewest(versions []trace.Version, prepared int) map[string]int 
 	return least
 }
 
-// judgeExtremes adds findings if an owner had more dependents than without the fault, or fewer replicas available.
-func (c *checker) judgeExtremes(o *outcome, ref *reference) {
+// judgeExtremes adds findings if an owner had more dependents than without the fault, or fewer replicas available. A
+// user who deletes Pods takes replicas away, and when others report that is chance.
+func (c *checker) judgeExtremes(s *scenario, o *outcome, ref *reference) {
+	deletesPods := slices.ContainsFunc(s.Steps, func(one step) bool { return one.Delete != "" && one.On.Kind == "Pod" })
 	for what, n := range o.extremes {
-		if n > ref.extremes[what] && !c.ignored(what+" ") {
+		if n > ref.extremes[what] && !c.ignored(what+" ") && (n > 0 || !deletesPods) {
 			message := fmt.Sprintf("%s of an owner at the same time: %d, and %d without the fault", what, max(n, -n), max(ref.extremes[what], -ref.extremes[what]))
 			o.findings = append(o.findings, finding{Judge: "peak", Message: message})
 		}

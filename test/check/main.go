@@ -338,7 +338,7 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 		if ctx.Err() != nil {
 			return
 		}
-		c.judgeExtremes(o, ref)
+		c.judgeExtremes(s, o, ref)
 		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
 		for _, f := range o.findings {
 			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
