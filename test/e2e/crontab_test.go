@@ -23,8 +23,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // backup is a container of a CronTab. The cluster's simulated nodes complete its Pods at once.
@@ -117,13 +115,11 @@ func keepCronTabsBusy(e *env, missing string) (flags string) {
 	return " --controllers=crontab"
 }
 
-// occupyNextJob creates a Job of the name of the next run, since only then the controller reads a Job live.
-func occupyNextJob(e *env) {
+// loseActiveJob makes the status tell of an active Job that does not exist: the controller reads it live before a run.
+func loseActiveJob(e *env) {
 	e.Helper()
-	cronTab, err := shared.clientset.AlphaV1().CronTabs(e.namespace).Get(e.Context(), "crontab-busy", metav1.GetOptions{})
-	if err == nil && cronTab.Status.NextScheduleTime != nil {
-		_, _ = try(e.T, fmt.Sprintf("kubectl create job crontab-busy-%d --image=foreign --namespace=%s", cronTab.Status.NextScheduleTime.Unix(), e.namespace))
-	}
+	_, _ = try(e.T, "kubectl patch crontab crontab-busy --namespace="+e.namespace+" --subresource=status --type=merge "+
+		`-p '{"status":{"active":[{"apiVersion":"batch/v1","kind":"Job","name":"lost","uid":"lost"}]}}'`)
 }
 
 // cronTabPolicy tries the limits of crontab-policy.yaml.

@@ -197,7 +197,7 @@ func (e *env) refused(user, token, missing string) error {
 	}
 	// +drop:crontab
 	if missing == "get batch/jobs" {
-		occupyNextJob(e)
+		loseActiveJob(e)
 	}
 	// +drop:end
 	if strings.HasSuffix(missing, "reviews") {
