@@ -161,9 +161,9 @@ func exploredStarts() []explore.Start {
 			Then: then(renameX, editB, deleteA), Part: "1+0", All: "1+1 2+0",
 		},
 		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
-		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX, renameX), container), Part: "1+0", All: "1+1 2+0"},
+		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX, renameX), container), Part: "2+0", All: "1+1 2+0"},
 		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
-		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+0", All: "1+1"},
+		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+1", All: "1+1"},
 		{Name: "empty, two workers, two Foos", Then: []explore.Operation{both}, Workers: 2, All: "1+0"},
 		{Name: "a is nobody's", Operations: then(sim.Op{Verb: sim.CreateForeign, Deployment: a}), Then: then(createX, deleteA, adoptA), Part: "1+1 2+0", All: "1+2 2+1"},
 	}
