@@ -125,7 +125,7 @@ func (e *env) kubectl(arguments string) string {
 	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
 
-// +drop:crontab,webhooks
+// +drop:crontab
 
 // until runs a kubectl command in the env's namespace until its output matches the pattern.
 func (e *env) until(arguments, pattern string) {
