@@ -223,8 +223,8 @@ var (
 	vowel = regexp.MustCompile(`^(?:[AEIO]|U[a-mo-rt-z]|Un[a-hj-z]|[FHLMNRSX][^a-z])`)
 )
 
-// beforeVersion matches what tells the group of a version: a/v1, A().V1() and AV1.
-var beforeVersion = regexp.MustCompile(`([\w.-]*)/$|(\w+)\(\)\.$|(\w+)$`)
+// beforeVersion matches what tells the group of a version: a/v1, A().V1(), AV1 and as.v1.
+var beforeVersion = regexp.MustCompile(`([\w.-]*)/$|(\w+)\(\)\.$|(\w+)\.?$`)
 
 // token returns the new form of the token text[from:to]. isOurs is for version.
 func (r *Renamer) token(text string, from, to int, isOurs bool) string {
