@@ -203,9 +203,10 @@ func (r *run) recreate(ctx context.Context, of *trace.Request) {
 			err = client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 		}
 		if err == nil {
-			// The controller may leave alone what another manager has made.
+			// The controller may leave alone what another manager has made. Others write the status.
+			managers := slices.DeleteFunc(live.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource != "" })
 			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{FieldManager: live.GetManagedFields()[0].Manager})
+				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{FieldManager: managers[0].Manager})
 				return err
 			})
 		}
