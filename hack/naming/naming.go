@@ -271,8 +271,7 @@ func squashed(program string) string {
 // importAlias matches what follows the kind in the names of imports.
 var importAlias = regexp.MustCompile(`^(informers|listers|fake|scheme|client)`)
 
-// version returns the new form of a version, unless it is that of another group. isOurs says whose it is in
-// this file if the text before it does not tell.
+// version returns the new form of a version, unless it is another group's. isOurs tells of one that stands alone.
 func (r *Renamer) version(token, before string, isOurs bool) string {
 	if match := beforeVersion.FindStringSubmatch(before); match != nil {
 		group := match[1] + match[2] + match[3]
