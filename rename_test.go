@@ -183,6 +183,9 @@ func renameTests() map[string]syncTest {
 		"rule 8: strategy Recreate: another former Deployment serves until the new one does": {
 			cached:   objects{moved, first, newOwned(foo, pods(1, 1, 0), recreate), newOwned(moved, recreate, empty, available)},
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
+		"rule 8: strategy Recreate: a Foo that wants no Pods does not wait for the former ones": {
+			cached:   objects{newFoo(wants("next"), fooReplicas(ptr.To[int32](0))), newOwned(foo, recreate, deploymentTerminating), newOwned(moved, empty, pods(0, 0, 0))},
+			requests: []string{putStatus + "gen=1 available=0 replicas=0 True/DeploymentAvailable"}, events: "Normal Synced"},
 		"rule 8: strategy Recreate set after the new Deployment has Pods: it is not scaled down": {
 			cached: objects{moved, newOwned(foo, available, recreate), starting}, requeueAfter: time.Second},
 		"rule 8: strategy Recreate: a policy that gives the waiting copy replicas is seen in the next sync": {
