@@ -44,9 +44,10 @@ const byDeploymentName = "deploymentName"
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it concerns. A worker
 // takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes at most one
 // write to the Deployment that the spec names, deletes the Deployments of former names once that
-// one is rolled out (rename.go), and writes the Foo's status if it changed. One that only tells of
-// progress is left to a later sync, 1 to 30 s later. The watch event of a write to a Deployment enqueues the Foo again, and
-// that sync has nothing to write to the Deployment. A sync that fails is retried with backoff.
+// one is rolled out (rename.go), and writes the Foo's status if it changed. A status that only tells
+// of progress is left to a sync 1 to 30 s later. The watch event of a write to a Deployment enqueues
+// the Foo again, and that sync has nothing to write to the Deployment. A sync that fails is retried
+// with backoff.
 type Controller struct {
 	foos        *controller.Owners[*v1alpha1.Foo]
 	deployments *controller.Dependents[*v1alpha1.Foo, *appsv1.Deployment]
@@ -107,8 +108,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 	return c, nil
 }
 
-// enqueueAsking enqueues the Foos that ask for a Deployment of that name, whoever owns it. They may be many, so they
-// have low priority.
+// enqueueAsking enqueues the Foos whose spec names that Deployment, with low priority: very many may.
 func (c *Controller) enqueueAsking(deployment cache.ObjectName) {
 	for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, deployment.String()) {
 		c.Worker.Queue.Add(cache.MetaObjectToName(foo))

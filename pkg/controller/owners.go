@@ -188,7 +188,7 @@ func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (
 	return live, nil
 }
 
-// ReadStartVersion asks for the latest version of the owners until the API server answers, when a process begins to lead.
+// ReadStartVersion asks for the owners' latest version until the API server answers, when a process begins to lead.
 func (o *Owners[O]) ReadStartVersion(ctx context.Context) {
 	// It fails if ctx ends.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -203,8 +203,8 @@ func (o *Owners[O]) ReadStartVersion(ctx context.Context) {
 }
 
 // checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than what a former leader
-// acted on: this process must apply no spec older than that (docs/contract.md, S6). If the cache reached
-// that during the sync, it has to have the same owner still.
+// acted on: this process must apply no spec older than that (docs/contract.md, S6). If the cache reached that version
+// during the sync, it has to have the same owner still.
 func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
 	// A bookmark raises the version of the store within about a minute. Unknown versions cannot be compared.
 	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.startVersion.Load(), ""))
