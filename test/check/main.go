@@ -105,10 +105,13 @@ func check(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
-	passed := true
-	for _, r := range reports {
-		fmt.Printf("\n%s:\n%s", r.Suite, r.text())
-		passed = passed && r.passed()
+	passed := !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
+	for _, wanted := range []bool{true, false} {
+		for _, r := range reports {
+			if r.passed() == wanted {
+				fmt.Printf("\n%s:\n%s", r.Suite, r.text())
+			}
+		}
 	}
 	return passed, errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
 }
@@ -183,13 +186,13 @@ func (c *checker) note(format string, arguments ...any) {
 	c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...))
 }
 
-// add adds a finding to the report and prints it.
+// add adds a finding to the report, and says so at once.
 func (c *checker) add(id string, f finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.Run, f.Command = id, c.repeat(id)
 	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
-	fmt.Print(f.text())
+	fmt.Fprintf(os.Stderr, "finding %d: %s: %s\n", len(c.report.Findings), f.Judge, id)
 }
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.

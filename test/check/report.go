@@ -74,13 +74,14 @@ const tooManyUnreached = 5
 func (r *report) text() string {
 	var out strings.Builder
 	for _, note := range r.Notes {
-		fmt.Fprintln(&out, "note: "+note)
+		fmt.Fprintf(&out, "note: %.300s\n", note)
 	}
 	for _, id := range r.Unreached {
 		fmt.Fprintln(&out, "not reached: "+id)
 	}
 	judges := map[string]int{}
 	for i := range r.Findings {
+		out.WriteString(r.Findings[i].text())
 		judges[r.Findings[i].Judge]++
 	}
 	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, %d findings %v\n", r.Runs, r.Injected, len(r.Unreached), len(r.Findings), judges)
