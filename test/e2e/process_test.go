@@ -217,8 +217,9 @@ func sh(t *testing.T, command string) string {
 // shWithin is sh for a command that may take so long.
 func shWithin(t *testing.T, timeout time.Duration, command string) string {
 	t.Helper()
+	began := time.Now()
 	output, err := tryIn(t.Context(), timeout, command)
-	t.Logf("$ %s\n%s", command, output)
+	t.Logf("$ %s   (%.1f s)\n%s", command, time.Since(began).Seconds(), output)
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
 	}
