@@ -167,7 +167,7 @@ func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 func (f *fixture) fill(all ...runtime.Object) (kept objects) {
 	f.Helper()
 	for _, object := range all {
-		kept = append(kept, trim(f.T, object))
+		kept = append(kept, cached(f.T, object))
 		err := error(nil)
 		switch object := kept[len(kept)-1].(type) {
 		case *v1alpha1.Foo:
@@ -182,8 +182,8 @@ func (f *fixture) fill(all ...runtime.Object) (kept objects) {
 	return kept
 }
 
-// trim returns what a cache keeps of the object.
-func trim[T runtime.Object](t *testing.T, object T) T {
+// cached returns what a cache keeps of the object.
+func cached[T runtime.Object](t *testing.T, object T) T {
 	t.Helper()
 	trimmed, err := newTransform()(object.DeepCopyObject())
 	if err != nil {

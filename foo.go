@@ -31,7 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 )
@@ -127,7 +127,7 @@ func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) cont
 	patch := controller.NewPatch(current)
 	deployment.CompareReplicas(&patch, current, desired)
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		deployment.SetInContainer(&patch, containerName, foo.Spec.Image, client.Bounded(container.Image), foo.Spec.Image, "image")
+		deployment.SetInContainer(&patch, containerName, foo.Spec.Image, trim.Bounded(container.Image), foo.Spec.Image, "image")
 	}
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
@@ -230,9 +230,9 @@ func newTrimmer() trimmer {
 
 // trimFoo trims a Foo. The CRD bounds spec and status.
 func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
-	client.TrimMetadata(foo)
-	client.TrimConditions(foo.Status.Conditions)
-	foo.Spec.Image = client.Intern(foo.Spec.Image)
+	trim.Metadata(foo)
+	trim.Conditions(foo.Status.Conditions)
+	foo.Spec.Image = trim.Intern(foo.Spec.Image)
 	return foo
 }
 
@@ -241,8 +241,8 @@ func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	if adoptBy := d.Annotations[v1alpha1.AdoptByAnnotation]; adoptBy != "" && metav1.GetControllerOfNoCopy(d) == nil {
 		asking := &appsv1.Deployment{}
-		client.SetIdentity(asking, d)
-		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: client.Bounded(adoptBy)}
+		trim.SetIdentity(asking, d)
+		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: trim.Bounded(adoptBy)}
 		controller.MarkLarge(asking, &d.Spec)
 		return asking
 	}
@@ -251,7 +251,7 @@ func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	}
 	var template corev1.PodTemplateSpec
 	if container := deployment.Container(d, containerName); container != nil {
-		template.Spec.Containers = t.interner.Containers(container.Name, client.Bounded(container.Image))
+		template.Spec.Containers = t.interner.Containers(container.Name, trim.Bounded(container.Image))
 	}
 	return t.interner.Trim(d, template)
 }

@@ -126,8 +126,8 @@ func TestDiffDeployment(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			// The cache holds the trimmed one.
-			trimmed := trim(t, test.deployment)
-			differ(t, "trimmed twice", trimmed, trim(t, trimmed))
+			trimmed := cached(t, test.deployment)
+			differ(t, "trimmed twice", trimmed, cached(t, trimmed))
 			patch := drift(test.foo, trimmed)
 			differ(t, "changes", test.changes, patch.String())
 			if !patch.IsEmpty() {
@@ -358,7 +358,7 @@ func TestLargeObjects(t *testing.T) {
 func TestLargeIsKnown(t *testing.T) {
 	ours, asking := newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String()), newLargeDeployment("x", "", "", adoptBy("foo"))
 	for d, want := range map[*appsv1.Deployment]bool{ours: true, asking: true, newLargeDeployment("x", "Thing", "v1"): false, newLargeDeployment("x", "", ""): false, newOwned(newFoo()): false} {
-		_, marked := trim(t, d).Annotations["sample-controller/large"]
+		_, marked := cached(t, d).Annotations["sample-controller/large"]
 		differ(t, "rule 24: large", want, marked)
 	}
 }

@@ -55,7 +55,7 @@ func FuzzRepair(f *testing.F) {
 		if err := json.Unmarshal(change, d); err != nil || !storable(foo, d) {
 			return
 		}
-		before, kept := d.DeepCopy(), trim(t, d)
+		before, kept := d.DeepCopy(), cached(t, d)
 		differ(t, "rule 10: the trimmed Deployment asks for it", asksToBeAdopted(foo, d), asksToBeAdopted(foo, kept))
 		if differ(t, "the trimmed Deployment is owned", owns(foo, d), owns(foo, kept)); owns(foo, d) {
 			checkRepair(t, foo, d, kept)
@@ -126,7 +126,7 @@ func FuzzNewStatus(f *testing.F) {
 			if json.Unmarshal(change, result.deployment) != nil {
 				return
 			}
-			fromCache.deployment = trim(t, result.deployment)
+			fromCache.deployment = cached(t, result.deployment)
 			if result.deployment.DeletionTimestamp != nil {
 				// The status of a terminating Deployment changes when its progress deadline passes.
 				later = testNow

@@ -214,10 +214,6 @@ func TestConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := tree.NameErrors(original)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for drop, kind := range map[string]string{
 		"": "Image", "memcached": "Client", "crontab": "Cluster", "webhooks": "Task", "memcached,crontab": "Queue",
 		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,newkind": "Goose",
@@ -236,14 +232,8 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			problems, err := tree.NameErrors(files)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for problem, position := range problems {
-				if _, ok := known[problem]; !ok {
-					t.Errorf("%s: %s", position, problem)
-				}
+			if err := tree.CheckNames(original, files, kind); err != nil {
+				t.Error(err)
 			}
 			for _, f := range files {
 				switch f.Path {
@@ -258,6 +248,21 @@ func TestConvert(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClash has a kind with the name of a package that code beside Foo imports.
+func TestClash(t *testing.T) {
+	original, err := tree.Read(t.Context(), root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := convert(newTestOptions(t, map[string]string{"KIND": "Cache"}), original)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.CheckNames(original, files, "Cache"); err == nil || !strings.Contains(err.Error(), "such as CacheSet") || !strings.Contains(err.Error(), "cache.NewObjectName hides an import") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -148,11 +148,15 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	if err := tree.Execute(ctx, root, filepath.Dir(o.dir), []string{"git", "var", "GIT_AUTHOR_IDENT"}); err != nil {
 		return err
 	}
-	files, err := tree.Read(ctx, root)
+	original, err := tree.Read(ctx, root)
 	if err != nil {
 		return err
 	}
-	if files, err = convert(o, files); err != nil {
+	files, err := convert(o, original)
+	if err != nil {
+		return err
+	}
+	if err := tree.CheckNames(original, files, o.Kind); err != nil {
 		return err
 	}
 	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
@@ -195,7 +199,7 @@ func convert(o *options, files []*tree.File) (converted []*tree.File, err error)
 			renamed.Data = []byte(o.Markers(text, o.short))
 		}
 		if slices.ContainsFunc(converted, func(other *tree.File) bool { return other.Path == renamed.Path }) {
-			return nil, fmt.Errorf("KIND: two files would become %s; give another kind", renamed.Path)
+			return nil, fmt.Errorf("KIND: two files would become %s; give another one, such as %sSet", renamed.Path, o.Kind)
 		}
 		converted = append(converted, renamed)
 	}

@@ -178,6 +178,9 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 		return err
 	}
 	files := convert(o, before)
+	if err := tree.CheckNames(before, slices.DeleteFunc(slices.Clone(files), func(f *tree.File) bool { return !strings.HasPrefix(f.Path, "pkg/") }), o.Kind); err != nil {
+		return err
+	}
 	singular := strings.ToLower(o.Kind)
 	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
 	err = tree.InCopy(ctx, "", before, func(work string) error {

@@ -19,6 +19,7 @@ limitations under the License.
 package tree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -174,9 +175,36 @@ func InCopy(ctx context.Context, parent string, files []*File, work func(dir str
 // nameError matches the errors of go/types about names that a package declares itself.
 var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ is not a type)`)
 
-// NameErrors returns what is wrong with the names in each package of the files, and where. What they import and what
+const noImport = " hides an import"
+
+// CheckNames fails if names in packages of the files clash that did not in those before: because of the kind's name, for
+// which it suggests another one.
+func CheckNames(before, files []*File, kind string) error {
+	known, err := nameErrors(before)
+	if err != nil {
+		return err
+	}
+	found, err := nameErrors(files)
+	if err != nil {
+		return err
+	}
+	var problems []string
+	for problem, position := range found {
+		// Of a variable with the name of a package only what a package had before can be meant.
+		selector, isHidden := strings.CutSuffix(problem, noImport)
+		if _, ok := known[problem]; !ok && (!isHidden || slices.ContainsFunc(before, func(f *File) bool { return bytes.Contains(f.Data, []byte(selector)) })) {
+			problems = append(problems, fmt.Sprintf("\n%s: %s", position, problem))
+		}
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("KIND: %q: the code has that name for something else; give another one, such as %[1]sSet%s", kind, strings.Join(problems, ""))
+	}
+	return nil
+}
+
+// nameErrors returns what is wrong with the names in each package of the files, and where. What they import and what
 // is generated is not there, so some variables seem to be unused and some names undeclared before any change.
-func NameErrors(files []*File) (all map[string]token.Position, err error) {
+func nameErrors(files []*File) (all map[string]token.Position, err error) {
 	all = map[string]token.Position{}
 	set, packages := token.NewFileSet(), map[string][]*ast.File{}
 	for _, f := range files {
@@ -195,8 +223,37 @@ func NameErrors(files []*File) (all map[string]token.Position, err error) {
 		}
 	}}
 	for name, syntax := range packages {
+		info := types.Info{Uses: map[*ast.Ident]types.Object{}}
 		// Its error is one of those above.
-		_, _ = config.Check(name, set, syntax, nil)
+		_, _ = config.Check(name, set, syntax, &info)
+		for _, file := range syntax {
+			for _, hidden := range hiddenImports(file, info.Uses) {
+				all[types.ExprString(hidden)+noImport] = set.Position(hidden.Pos())
+			}
+		}
 	}
 	return all, nil
+}
+
+// hiddenImports returns the selectors of something else that has the name of an import of the file.
+func hiddenImports(file *ast.File, uses map[*ast.Ident]types.Object) (hidden []*ast.SelectorExpr) {
+	imports := map[string]bool{}
+	for _, spec := range file.Imports {
+		name := strings.Trim(path.Base(spec.Path.Value), `"`)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		imports[name] = true
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if selector, ok := node.(*ast.SelectorExpr); ok {
+			if name, ok := selector.X.(*ast.Ident); ok && imports[name.Name] && uses[name] != nil {
+				if _, ok := uses[name].(*types.PkgName); !ok {
+					hidden = append(hidden, selector)
+				}
+			}
+		}
+		return true
+	})
+	return hidden
 }

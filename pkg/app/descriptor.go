@@ -81,7 +81,7 @@ type Informer struct {
 	Selector string
 	// Trim returns what the controller reads of the object, or nil if the object does not
 	// concern it: then the cache keeps the identity and owners alone. Without a Trim the cache
-	// keeps all that client.TrimMetadata leaves. A Trim must keep no field that users can
+	// keeps all that trim.Metadata leaves. A Trim must keep no field that users can
 	// make large, unless the controller reads it (rule 24 of docs/contract.md).
 	Trim func(object any) any
 }

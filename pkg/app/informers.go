@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
@@ -148,14 +148,14 @@ func (i Informer) Transform(object any) (any, error) {
 	// client-go transforms no tombstones.
 	from := object.(metav1.Object)
 	if i.Trim == nil {
-		client.TrimMetadata(from)
+		trim.Metadata(from)
 		return object, nil
 	}
 	if kept := i.Trim(object); kept != nil {
 		return kept, nil
 	}
 	kept := reflect.New(reflect.TypeOf(object).Elem()).Interface()
-	client.SetIdentity(kept.(metav1.Object), from)
+	trim.SetIdentity(kept.(metav1.Object), from)
 	return kept, nil
 }
 

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 )
 
 // FieldManager is the field manager of every write.
@@ -147,9 +147,9 @@ const (
 
 // SetOwned copies what controllers read of any dependent: what SetIdentity does, and the label of this program.
 func SetOwned(to, from metav1.Object) {
-	client.SetIdentity(to, from)
+	trim.SetIdentity(to, from)
 	if value, ok := from.GetLabels()[ManagedByLabel]; ok {
-		to.SetLabels(map[string]string{ManagedByLabel: client.Intern(value)})
+		to.SetLabels(map[string]string{ManagedByLabel: trim.Intern(value)})
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 )
 
 // ownerReference is the name of that field in messages.
@@ -153,7 +153,7 @@ func set(parent, value any, path fieldpath.Path) any {
 // are those of Change. An element of path is the name of a field, or a key of a list (fieldpath.MakePath).
 func (p *Patch) Set(value any, field, from, to string, path ...any) {
 	// A value may be as long as the object.
-	p.Changes = append(p.Changes, Change{Field: field, From: client.Bounded(from), To: client.Bounded(to), path: fieldpath.MakePathOrDie(path...), value: value})
+	p.Changes = append(p.Changes, Change{Field: field, From: trim.Bounded(from), To: trim.Bounded(to), path: fieldpath.MakePathOrDie(path...), value: value})
 }
 
 // ReplaceMap makes the map at that path the desired one. A merge would keep the keys of other writers.

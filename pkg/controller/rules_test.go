@@ -35,7 +35,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 )
 
 func TestIsCurrent(t *testing.T) {
@@ -74,8 +74,8 @@ func TestTrimOwners(t *testing.T) {
 			[]metav1.OwnerReference{owner(longest.Name+"é", string(longest.UID)+"u")}, []metav1.OwnerReference{owner(longest.Name+"…", string(longest.UID)+"…")}},
 	} {
 		kept, again := &metav1.ObjectMeta{}, &metav1.ObjectMeta{}
-		client.SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
-		client.SetIdentity(again, kept)
+		trim.SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
+		trim.SetIdentity(again, kept)
 		if diff := cmp.Diff(test.want, kept.OwnerReferences) + cmp.Diff(test.want, again.OwnerReferences); diff != "" {
 			t.Errorf("%s, also if it is trimmed twice (-want +got):\n%s", sentence, diff)
 		}
@@ -99,7 +99,7 @@ func TestMarkLarge(t *testing.T) {
 }
 
 func TestTrimMap(t *testing.T) {
-	kept := client.TrimMap(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
+	kept := trim.Map(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
 	if keys := slices.Sorted(maps.Keys(kept)); strings.Join(keys, "") != "abc" || len(kept["a"]) > 1030 {
 		t.Errorf("rule 24: of four entries, where two are wanted, the cache keeps %q, and %d bytes of the first", keys, len(kept["a"]))
 	}

@@ -40,7 +40,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 )
 
 const (
@@ -355,5 +355,5 @@ func RefusalMessage(refused error) string {
 			message += ", limited: " + limit
 		}
 	}
-	return client.BoundedMessage(message)
+	return trim.BoundedMessage(message)
 }

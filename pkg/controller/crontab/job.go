@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 )
 
@@ -159,11 +159,11 @@ func Trim(object any) any {
 			written = []metav1.ManagedFieldsEntry{{Time: at}}
 		}
 		runAt, asksForRun := object.Annotations[alphav1.RunAtAnnotation]
-		client.TrimMetadata(object)
+		trim.Metadata(object)
 		if asksForRun {
-			object.Annotations = map[string]string{alphav1.RunAtAnnotation: client.Bounded(runAt)}
+			object.Annotations = map[string]string{alphav1.RunAtAnnotation: trim.Bounded(runAt)}
 		}
-		client.TrimConditions(object.Status.Conditions)
+		trim.Conditions(object.Status.Conditions)
 		object.ManagedFields = written
 		options := &object.Spec.JobOptions
 		ofJob := metav1.ObjectMeta{Labels: options.Metadata.Labels, Annotations: options.Metadata.Annotations}
@@ -175,7 +175,7 @@ func Trim(object any) any {
 	case *batchv1.Job:
 		// A Job has an identity, an age, and how it ended.
 		trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: object.Status.CompletionTime}}
-		client.SetIdentity(trimmed, object)
+		trim.SetIdentity(trimmed, object)
 		trimmed.CreationTimestamp = object.CreationTimestamp
 		if end := endOfJob(object); end.Type != unfinished {
 			end = batchv1.JobCondition{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}

@@ -31,7 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 )
 
@@ -125,7 +125,7 @@ func isStalled(condition *appsv1.DeploymentCondition) bool {
 }
 
 func describeStalled(deployment *appsv1.Deployment, stalled *appsv1.DeploymentCondition) string {
-	message := fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, client.BoundedMessage(stalled.Message))
+	message := fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, trim.BoundedMessage(stalled.Message))
 	if strings.Contains(stalled.Message, "violates PodSecurity") { // There is no reason of its own for that.
 		message += fmt.Sprintf("; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment %s -n %s); an image that runs as root needs another user or image", deployment.Name, deployment.Namespace)
 	}

@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 )
 
@@ -89,7 +89,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 	trimmed := &appsv1.Deployment{
 		Spec: appsv1.DeploymentSpec{
 			Replicas: deployment.Spec.Replicas, Selector: TrimSelector(deployment.Spec.Selector), Paused: deployment.Spec.Paused, Template: template,
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.DeploymentStrategyType(client.Intern(string(deployment.Spec.Strategy.Type)))},
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.DeploymentStrategyType(trim.Intern(string(deployment.Spec.Strategy.Type)))},
 		},
 		Status: appsv1.DeploymentStatus{
 			ObservedGeneration: deployment.Status.ObservedGeneration,
@@ -99,7 +99,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 			AvailableReplicas:  deployment.Status.AvailableReplicas,
 		},
 	}
-	client.SetIdentity(trimmed, deployment)
+	trim.SetIdentity(trimmed, deployment)
 	trimmed.Generation, trimmed.Labels = deployment.Generation, i.managedByLabel(deployment.Labels)
 	trimmed.CreationTimestamp = deployment.CreationTimestamp
 	if WrittenByUs(deployment) {
@@ -110,7 +110,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 	}
 	if stalled := stalledCondition(deployment.Status.Conditions); stalled != nil {
 		trimmed.Status.Conditions = []appsv1.DeploymentCondition{{
-			Type: stalled.Type, Status: stalled.Status, Reason: stalled.Reason, Message: client.BoundedMessage(stalled.Message),
+			Type: stalled.Type, Status: stalled.Status, Reason: stalled.Reason, Message: trim.BoundedMessage(stalled.Message),
 		}}
 	}
 	controller.MarkLarge(trimmed, &deployment.Spec)

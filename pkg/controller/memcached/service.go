@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 )
 
@@ -157,7 +157,7 @@ func TrimService(service *corev1.Service) *corev1.Service {
 	if controller.ControllerOf(service, memcachedGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.Service{Spec: corev1.ServiceSpec{Selector: client.TrimMap(service.Spec.Selector, maxSelected-1)}}
+	trimmed := &corev1.Service{Spec: corev1.ServiceSpec{Selector: trim.Map(service.Spec.Selector, maxSelected-1)}}
 	controller.SetOwned(trimmed, service)
 	for _, port := range service.Spec.Ports[:min(len(service.Spec.Ports), maxServicePorts)] {
 		trimmed.Spec.Ports = append(trimmed.Spec.Ports, corev1.ServicePort{Name: port.Name, Port: port.Port, TargetPort: port.TargetPort, Protocol: port.Protocol})

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 )
@@ -42,9 +42,9 @@ const (
 
 // TrimMemcached trims a Memcached. The CRD bounds spec and status.
 func TrimMemcached(memcached *v1alpha1.Memcached) *v1alpha1.Memcached {
-	client.TrimMetadata(memcached)
-	client.TrimConditions(memcached.Status.Conditions)
-	memcached.Spec.Image, memcached.Spec.TopologyKey = client.Intern(memcached.Spec.Image), client.Intern(memcached.Spec.TopologyKey)
+	trim.Metadata(memcached)
+	trim.Conditions(memcached.Status.Conditions)
+	memcached.Spec.Image, memcached.Spec.TopologyKey = trim.Intern(memcached.Spec.Image), trim.Intern(memcached.Spec.TopologyKey)
 	return memcached
 }
 
@@ -63,7 +63,7 @@ func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1
 		if pod.SeccompProfile != nil {
 			template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: pod.SeccompProfile.Type}
 			if path := pod.SeccompProfile.LocalhostProfile; path != nil {
-				template.Spec.SecurityContext.SeccompProfile.LocalhostProfile = ptr.To(client.Bounded(*path))
+				template.Spec.SecurityContext.SeccompProfile.LocalhostProfile = ptr.To(trim.Bounded(*path))
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1
 // trimContainer returns what compareContainer reads.
 func trimContainer(container *corev1.Container) corev1.Container {
 	trimmed := corev1.Container{
-		Name: container.Name, Image: client.Intern(client.Bounded(container.Image)),
+		Name: container.Name, Image: trim.Intern(trim.Bounded(container.Image)),
 		Command: trimList(container.Command), Args: trimList(container.Args), Ports: trimPorts(container.Ports),
 	}
 	if secure := container.SecurityContext; secure != nil {
@@ -113,7 +113,7 @@ func trimPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
 func trimList[T ~string](list []T) []T {
 	var trimmed []T
 	for _, value := range list[:min(len(list), maxCompared+1)] {
-		trimmed = append(trimmed, T(client.Bounded(string(value))))
+		trimmed = append(trimmed, T(trim.Bounded(string(value))))
 	}
 	return trimmed
 }
@@ -127,11 +127,11 @@ func TrimNode(object any) any {
 	switch object := object.(type) {
 	case *corev1.Pod:
 		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: object.Status.Phase}}
-		client.SetIdentity(pod, object)
+		trim.SetIdentity(pod, object)
 		return pod
 	case *appsv1.ReplicaSet:
 		replicaSet := &appsv1.ReplicaSet{}
-		client.SetIdentity(replicaSet, object)
+		trim.SetIdentity(replicaSet, object)
 		return replicaSet
 	}
 	return nil

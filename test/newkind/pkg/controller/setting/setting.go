@@ -27,7 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 )
@@ -53,7 +53,7 @@ func owns(setting *v1alpha1.Setting, configMap *corev1.ConfigMap) bool {
 func validateSpec(setting *v1alpha1.Setting) string {
 	for _, key := range slices.Sorted(maps.Keys(setting.Spec.Data)) {
 		if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
-			return fmt.Sprintf("spec.data has the key %q, which no ConfigMap can have: %s", client.Bounded(key), strings.Join(problems, "; "))
+			return fmt.Sprintf("spec.data has the key %q, which no ConfigMap can have: %s", trim.Bounded(key), strings.Join(problems, "; "))
 		}
 	}
 	return ""
@@ -139,8 +139,8 @@ func readyCondition(setting *v1alpha1.Setting, f findings) metav1.Condition {
 
 // TrimSetting trims a Setting. The CRD bounds spec and status.
 func TrimSetting(setting *v1alpha1.Setting) *v1alpha1.Setting {
-	client.TrimMetadata(setting)
-	client.TrimConditions(setting.Status.Conditions)
+	trim.Metadata(setting)
+	trim.Conditions(setting.Status.Conditions)
 	return setting
 }
 
@@ -149,7 +149,7 @@ func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
 	if controller.ControllerOf(configMap, settingGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.ConfigMap{Data: client.TrimMap(configMap.Data, maxKeys)}
+	trimmed := &corev1.ConfigMap{Data: trim.Map(configMap.Data, maxKeys)}
 	controller.SetOwned(trimmed, configMap)
 	controller.MarkLarge(trimmed, configMap)
 	return trimmed

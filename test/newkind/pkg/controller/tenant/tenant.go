@@ -25,7 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/client/trim"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 )
@@ -158,11 +158,11 @@ func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
 // a Tenant that is deleted would stay for ever.
 func TrimTenant(tenant *v1alpha1.Tenant) *v1alpha1.Tenant {
 	has := hasFinalizer(tenant)
-	client.TrimMetadata(tenant)
+	trim.Metadata(tenant)
 	if has {
 		tenant.Finalizers = []string{finalizer}
 	}
-	client.TrimConditions(tenant.Status.Conditions)
+	trim.Conditions(tenant.Status.Conditions)
 	return tenant
 }
 
@@ -171,7 +171,7 @@ func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
 	if controller.ControllerOf(configMap, tenantGVK().GroupKind()) == nil {
 		return nil
 	}
-	trimmed := &corev1.ConfigMap{Data: client.TrimMap(configMap.Data, maxKeys)}
+	trimmed := &corev1.ConfigMap{Data: trim.Map(configMap.Data, maxKeys)}
 	controller.SetOwned(trimmed, configMap)
 	controller.MarkLarge(trimmed, configMap)
 	return trimmed

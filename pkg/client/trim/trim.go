@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package client
+// Package trim drops what no controller reads from the objects that informers keep, and bounds the rest.
+package trim
 
 import (
 	"maps"
@@ -37,8 +38,8 @@ const (
 	maxValue = 1024
 )
 
-// TrimMetadata drops the labels, annotations, finalizers and managed fields of an object, and trims its owners.
-func TrimMetadata(object metav1.Object) {
+// Metadata drops the labels, annotations, finalizers and managed fields of an object, and trims its owners.
+func Metadata(object metav1.Object) {
 	object.SetNamespace(Intern(object.GetNamespace()))
 	object.SetOwnerReferences(trimOwners(object))
 	object.SetLabels(nil)
@@ -57,8 +58,8 @@ func SetIdentity(to, from metav1.Object) {
 	to.SetOwnerReferences(trimOwners(from))
 }
 
-// TrimMap returns so many entries of a map, the first by their keys, and one more: that there are too many is drift.
-func TrimMap(whole map[string]string, wanted int) map[string]string {
+// Map returns so many entries of a map, the first by their keys, and one more: that there are too many is drift.
+func Map(whole map[string]string, wanted int) map[string]string {
 	kept, keys := map[string]string{}, slices.Sorted(maps.Keys(whole))
 	for _, key := range keys[:min(len(keys), wanted+1)] {
 		kept[Intern(key)] = Bounded(whole[key])
@@ -87,9 +88,9 @@ func trimOwners(object metav1.Object) []metav1.OwnerReference {
 	return trimmed
 }
 
-// TrimConditions interns what conditions have in common. It keeps conditions of other types, because a
+// Conditions interns what conditions have in common. It keeps conditions of other types, because a
 // status without them would delete them; the CRD bounds them.
-func TrimConditions(conditions []metav1.Condition) {
+func Conditions(conditions []metav1.Condition) {
 	for i := range conditions {
 		condition := &conditions[i]
 		condition.Type, condition.Reason = Intern(condition.Type), Intern(condition.Reason)
