@@ -37,11 +37,8 @@ import (
 var definitions common.GetOpenAPIDefinitions
 
 func main() {
-	if definitions == nil {
-		fmt.Fprintln(os.Stderr, "models-schema: no definitions are compiled in; run hack/update-codegen.sh")
-		os.Exit(1)
-	}
 	models := spec.Definitions{}
+	reference := func(name string) spec.Ref { return spec.MustCreateRef("#/definitions/" + modelName(name)) }
 	for name, definition := range definitions(reference) {
 		models[modelName(name)] = definition.Schema
 		// A type with different forms (IntOrString, for one) has its OpenAPI v2 form beside its v3 form.
@@ -60,13 +57,8 @@ func main() {
 	}
 }
 
-func reference(name string) spec.Ref {
-	return spec.MustCreateRef("#/definitions/" + modelName(name))
-}
-
-// modelName returns the name under which applyconfiguration-gen looks up a
-// definition: com.example.… for a type of the package example.com/…. The generator
-// already emits model names for the types of apimachinery.
+// modelName returns the name under which applyconfiguration-gen looks up a type of the package example.com/…:
+// com.example.…. The types of apimachinery have such names already.
 func modelName(name string) string {
 	if !strings.Contains(name, "/") {
 		return name

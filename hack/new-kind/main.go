@@ -217,7 +217,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 func update(root string, before, after []*tree.File) error {
 	var errs []error
 	for _, f := range after {
-		if !slices.ContainsFunc(before, func(old *tree.File) bool { return old.Path == f.Path && slices.Equal(old.Data, f.Data) }) {
+		if !slices.ContainsFunc(before, func(b *tree.File) bool { return b.Path == f.Path && slices.Equal(b.Data, f.Data) }) {
 			errs = append(errs, f.Write(root))
 		}
 	}

@@ -51,7 +51,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a kind that exists":                 {"KIND", "Goose", "KIND: pkg/apis/taken/v1/types.go has that kind"},
 		"a kind with the name of a package":  {"KIND", "Deployment", "KIND: pkg/controller/deployment or"},
 		"a kind with the name of a document": {"KIND", "Design", "docs/design.md is there"},
-		"a group in use":                     {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder of another"},
+		"a group in use":                     {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder"},
 		"a plural that exists":               {"PLURAL", "geese", "PLURAL: pkg/apis/taken/v1/types.go has the plural"},
 		"another word than yes":              {"EXTERNAL", "true", "EXTERNAL: \"true\" is not yes"},
 		"what make fork refuses, too":        {"KIND", "ConfigMap", "KIND: \"ConfigMap\" is a kind of Kubernetes"},
@@ -101,15 +101,10 @@ func TestConvert(t *testing.T) {
 			}
 			lower := strings.ToLower(kind)
 			for path, want := range map[string]string{
-				"pkg/apis/bars/v1beta1/doc.go":                          "\npackage v1beta1\n",
 				"pkg/apis/bars/v1beta1/types.go":                        "path=" + o.Plural + ",shortName=b;bb,",
 				"pkg/controller/" + lower + "/controller.go":            `"` + o.Module + `/pkg/apis/bars/v1beta1"`,
-				"pkg/controller/" + lower + "/testdata/suites.yaml":     "kind: " + kind,
-				"artifacts/examples/" + lower + ".yaml":                 "apiVersion: bars.example.org/v1beta1",
 				"artifacts/deploy/monitoring/" + lower + "-alerts.yaml": "runbook: docs/" + lower + ".md#",
-				"artifacts/deploy/monitoring/kustomization.yaml":        "\n- alerts.yaml\n- " + lower + "-alerts.yaml\n",
 				"artifacts/deploy/monitoring/alerts.yaml":               "|" + lower + `"}`,
-				"artifacts/deploy/monitoring/dashboard.json":            "|" + lower + `\"}`,
 				"docs/" + lower + ".md":                                 "| " + o.letter + "1 |",
 				"test/e2e/walkthrough_" + lower + "_test.go":            "//go:build e2e\n",
 				"main.go": "\t\t\t" + lower + ".NewDescriptor(),\n",
@@ -130,8 +125,8 @@ func TestConvert(t *testing.T) {
 // TestRun adds a kind to a copy of this repository, where make fails at first. A failure leaves what was there.
 func TestRun(t *testing.T) {
 	bin := t.TempDir()
-	const generate = "rm -r pkg/generated mine\nmkdir -p artifacts/deploy/bar\necho >artifacts/deploy/bar/x\nexit $STATUS\n"
-	for name, text := range map[string]string{"make": generate, "go": "exit 0\n"} {
+	const makes = "rm -r pkg/generated mine\nmkdir -p artifacts/deploy/bar\necho >artifacts/deploy/bar/x\nexit $STATUS\n"
+	for name, text := range map[string]string{"make": makes, "go": "exit 0\n"} {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text), 0o700); err != nil {
 			t.Fatal(err)
 		}

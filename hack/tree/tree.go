@@ -166,7 +166,7 @@ func InCopy(ctx context.Context, parent string, files []*File, work func(dir str
 			return err
 		}
 	}
-	if err := Execute(ctx, dir, dir, Git("init", "--quiet", "--initial-branch=main"), Git("add", "--all", "--force")); err != nil {
+	if err := Execute(ctx, dir, dir, Git("init", "-q", "-b", "main"), Git("add", "--all", "--force")); err != nil {
 		return err
 	}
 	return work(dir)
@@ -177,8 +177,8 @@ var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already
 
 const noImport = " hides an import"
 
-// CheckNames fails if names in packages of the files clash that did not in those before: because of the kind's name, for
-// which it suggests another one.
+// CheckNames fails if names in packages of the files clash that did not before: because of that of the kind, for which
+// it suggests another one.
 func CheckNames(before, files []*File, kind string) error {
 	known, err := nameErrors(before)
 	if err != nil {
@@ -223,11 +223,11 @@ func nameErrors(files []*File) (all map[string]token.Position, err error) {
 		}
 	}}
 	for name, syntax := range packages {
-		info := types.Info{Uses: map[*ast.Ident]types.Object{}}
+		info := types.Info{Uses: map[*ast.Ident]types.Object{}, Scopes: map[ast.Node]*types.Scope{}}
 		// Its error is one of those above.
 		_, _ = config.Check(name, set, syntax, &info)
 		for _, file := range syntax {
-			for _, hidden := range hiddenImports(file, info.Uses) {
+			for _, hidden := range hiddenImports(file, &info) {
 				all[types.ExprString(hidden)+noImport] = set.Position(hidden.Pos())
 			}
 		}
@@ -236,21 +236,12 @@ func nameErrors(files []*File) (all map[string]token.Position, err error) {
 }
 
 // hiddenImports returns the selectors of something else that has the name of an import of the file.
-func hiddenImports(file *ast.File, uses map[*ast.Ident]types.Object) (hidden []*ast.SelectorExpr) {
-	imports := map[string]bool{}
-	for _, spec := range file.Imports {
-		name := strings.Trim(path.Base(spec.Path.Value), `"`)
-		if spec.Name != nil {
-			name = spec.Name.Name
-		}
-		imports[name] = true
-	}
+func hiddenImports(file *ast.File, info *types.Info) (hidden []*ast.SelectorExpr) {
 	ast.Inspect(file, func(node ast.Node) bool {
 		if selector, ok := node.(*ast.SelectorExpr); ok {
-			if name, ok := selector.X.(*ast.Ident); ok && imports[name.Name] && uses[name] != nil {
-				if _, ok := uses[name].(*types.PkgName); !ok {
-					hidden = append(hidden, selector)
-				}
+			name, _ := selector.X.(*ast.Ident)
+			if _, isImport := info.Uses[name].(*types.PkgName); name != nil && info.Uses[name] != nil && !isImport && info.Scopes[file].Lookup(name.Name) != nil {
+				hidden = append(hidden, selector)
 			}
 		}
 		return true
