@@ -173,7 +173,7 @@ func InCopy(ctx context.Context, parent string, files []*File, work func(dir str
 }
 
 // nameError matches the errors of go/types about names that a package declares itself.
-var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ is not a type)`)
+var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ (\(.*\) )?is not a type)`)
 
 const noImport = " hides an import"
 

@@ -185,14 +185,14 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	process := &servers{}
 	process.webhooksOnly = options.webhook.only // +drop:webhooks
 	e.lead = process.lead
-	var foos, others []runtime.Object
+	var owners, others []runtime.Object
 	for _, namespace := range []string{"a", "b", "c"} {
-		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
+		owners = append(owners, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
 		others = append(others, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
 	}
 	kube := kubefake.NewClientset(others...)
 	own, tracker := fixture.NewClientset()
-	fixture.Create(t, tracker, fooResource, foos)
+	fixture.Create(t, tracker, fooResource, owners)
 	own.PrependReactor("list", fooResource.Resource, e.list("foo"))
 	kube.PrependReactor("list", otherResource.Resource, e.list("other"))
 	discovery := must(rest.UnversionedRESTClientFor(&rest.Config{
