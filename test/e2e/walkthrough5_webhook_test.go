@@ -134,6 +134,14 @@ func (w *webhookEnv) startController(command string) {
 	w.controller.awaitOutput(`"Started workers" controller="foo"`)
 }
 
+// restartController restarts the controller. Each change of a CRD ends the watches of its objects, and a reflector
+// waits longer each time, up to 30 s, before it watches again.
+func (w *webhookEnv) restartController() {
+	w.t.Helper()
+	w.controller.stop()
+	w.startController("sample-controller")
+}
+
 // install applies the component of the manifests, with the addresses of the admission and the
 // conversion webhooks in place of the Service. Only admission webhooks have a timeout.
 func (w *webhookEnv) install(t *testing.T, admission, conversion string) {

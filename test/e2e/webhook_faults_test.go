@@ -102,6 +102,7 @@ func (w *webhookEnv) repairs(t *testing.T) {
 // until the webhooks are back. The controller needs none.
 func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
+	w.restartController()
 	w.server.stop()
 	w.reconciles(t, "down", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
@@ -129,6 +130,7 @@ func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
 // slow replaces the webhooks by a server that never answers. Users wait for the timeout, but
 // the controller reconciles, because the webhooks are not called for its writes.
 func (w *webhookEnv) slow(t *testing.T) {
+	w.restartController()
 	// The kernel completes connections to a listener that never accepts them.
 	address := listen(t).Addr().String()
 	w.install(t, address, address)
