@@ -307,7 +307,8 @@ func (w *webhookEnv) store(t *testing.T, version string) {
 		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
 	if output, err := try(t, "kubectl get --raw /apis/storagemigration.k8s.io/v1"); err == nil {
 		name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
-		sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+		// kube-controller-manager waits longer after each failure to watch a CRD that has just changed.
+		shWithin(t, 2*waitTimeout, "kubectl wait --for=condition=Succeeded --timeout=5m "+name)
 	} else {
 		mustContain(t, output, "the server could not find the requested resource")
 		const annotate = "kubectl annotate foos.v1alpha1.samplecontroller.k8s.io --all --all-namespaces migrated"
