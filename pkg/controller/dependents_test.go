@@ -440,6 +440,7 @@ func TestEventsOfOwners(t *testing.T) {
 		"rule 12: another generation":                 {func(foo *v1alpha1.Foo) { foo.Generation++ }, true, 0, false},
 		"rule 19: a deletion has begun":               {func(foo *v1alpha1.Foo) { terminate(foo) }, true, 0, true},
 		"rule 19: an annotation that the cache keeps": {func(foo *v1alpha1.Foo) { foo.Annotations = map[string]string{"a": "b"} }, true, 0, true},
+		"rule 19: a finalizer that the cache keeps":   {func(foo *v1alpha1.Foo) { foo.Finalizers = []string{"a"} }, true, 0, true},
 		"rule 1: made anew":                           {func(foo *v1alpha1.Foo) { foo.UID = "anew" }, true, 0, false},
 		"rule 1: gone":                                {nil, true, 0, false},
 	} {

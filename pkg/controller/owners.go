@@ -140,8 +140,9 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 				// The backoff belongs to the old spec.
 				o.Worker.Queue.Forget(key)
 				o.Worker.Queue.AddHighPriority(key)
-			// The cache keeps the annotations that a controller reads, for Foos none.
-			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
+			// The cache keeps the annotations and finalizers that a controller reads, for Foos none.
+			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()) ||
+				!slices.Equal(old.GetFinalizers(), owner.GetFinalizers()):
 				o.Worker.Queue.AddHighPriority(key)
 			case o.Worker.Queue.NumRequeues(key) > 0:
 				// The retry comes first. This is only a safety net.
