@@ -117,6 +117,7 @@ func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	handler.Cancel = cancel
 	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
 	config := &rest.Config{Host: server.URL, QPS: client.Unlimited}
 	c = newInstance(ctx, env{

@@ -122,6 +122,9 @@ func (e Env) Options(kind string) controller.Options {
 func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env, informers []app.Informer, factory interface {
 	InformerFor(example runtime.Object, new F) cache.SharedIndexInformer
 }) {
+	if len(informers) > len(env.process.resources) {
+		panic(fmt.Sprintf("the controller has %d informers: add theirs to the Resources of the scopes, in the same order", len(informers)))
+	}
 	for i, resource := range env.process.resources[:len(informers)] {
 		if i == len(env.process.informers) {
 			shared := cache.NewSharedIndexInformer(nil, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

@@ -17,6 +17,7 @@ limitations under the License.
 package sim
 
 import (
+	"context"
 	"iter"
 	"net/http"
 	"strings"
@@ -37,7 +38,9 @@ import (
 // ListServer is an API server that streams Foos and Deployments to clients that list by
 // watching (sendInitialEvents). It fails the test at any other request.
 type ListServer struct {
-	T           testing.TB
+	T testing.TB
+	// Cancel ends the test's waiting for caches that are never filled.
+	Cancel      context.CancelFunc
 	Foos        iter.Seq[*v1alpha1.Foo]
 	Deployments iter.Seq[*appsv1.Deployment]
 	// JSONFoos and ProtobufDeployments count the streams by resource and content type.
@@ -68,7 +71,8 @@ func (s *ListServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		stream.send(watch.Bookmark, &appsv1.Deployment{TypeMeta: typeOfDeployment, ObjectMeta: endOfList()})
 	default:
-		s.T.Errorf("unexpected stream: %s, accepting %s", r.URL, r.Header.Get("Accept"))
+		s.T.Errorf("ListServer has no stream for %s, accepting %s", r.URL, r.Header.Get("Accept"))
+		s.Cancel()
 	}
 	<-r.Context().Done()
 }
