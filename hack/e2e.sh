@@ -142,7 +142,7 @@ check_suites() {
 check_wrong() {
   local found suites=(testdata/suites.yaml pkg/controller/*/testdata/suites.yaml)
   found=$(check_suites -part -only created -- "${@:2}" 2>/dev/null |
-    awk -v judge="$1:" '/^[^ ].*suites.yaml:$/ { suite = $1 } $1 == "FINDING" && $2 == judge && !found[suite]++ { n++ } END { print n + 0 }')
+    awk -v judge="$1:" '/^[^ ].*suites.yaml:$/ { suite = $1 } $1 == "FINDING" && $2 == judge && !found[suite]++ { n++ } END { print n + 0 }') || true
   [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "$1: found in ${found} suites only"
 }
 

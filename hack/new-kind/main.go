@@ -106,7 +106,8 @@ func newOptions(files []*tree.File, get func(string) string) (*options, error) {
 		return slices.ContainsFunc(files, func(f *tree.File) bool { return strings.HasPrefix(f.Path, path) })
 	}
 	refuse(exists("pkg/apis/"+o.GroupPackage+"/"), "GROUP", "pkg/apis/%s is the folder of another group; give another first label", o.GroupPackage)
-	refuse(exists("pkg/controller/"+singular+"/") || exists("docs/"+singular+".md"), "KIND", "pkg/controller/%[1]s or docs/%[1]s.md is there; give another kind", singular)
+	refuse(exists("pkg/controller/"+singular+"/") || exists("docs/"+singular+".md") || exists("artifacts/deploy/"+singular+"/"), "KIND",
+		"pkg/controller/%[1]s, docs/%[1]s.md or artifacts/deploy/%[1]s is there; give another kind", singular)
 	refuse(letters == "", "KIND", "no letter is left for the rules of its contract")
 	o.letter = letters[:min(1, len(letters))]
 	if initial := strings.ToUpper(singular[:1]); strings.Contains(letters, initial) {

@@ -45,17 +45,16 @@ func readAll(t *testing.T) []*tree.File {
 }
 
 func TestOptionsAreRefused(t *testing.T) {
-	files := append(readAll(t), &tree.File{Path: "pkg/apis/taken/v1/types.go", Data: []byte("// +kubebuilder:resource:path=geese,singular=goose,categories=all\n")})
+	files := append(readAll(t), &tree.File{Path: "artifacts/deploy/policy/x.yaml"}, &tree.File{Path: "pkg/apis/taken/v1/types.go", Data: []byte("// +kubebuilder:resource:path=geese,singular=goose,categories=all\n")})
 	for sentence, test := range map[string]struct{ variable, value, want string }{
-		"a variable that is not set":         {"GROUP", "", "GROUP: is not set; run make new-kind KIND=Bar"},
-		"a kind that exists":                 {"KIND", "Goose", "KIND: pkg/apis/taken/v1/types.go has that kind"},
-		"a kind with the name of a package":  {"KIND", "Deployment", "KIND: pkg/controller/deployment or"},
-		"a kind with the name of a document": {"KIND", "Design", "docs/design.md is there"},
-		"a group in use":                     {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder"},
-		"a plural that exists":               {"PLURAL", "geese", "PLURAL: pkg/apis/taken/v1/types.go has the plural"},
-		"another word than yes":              {"EXTERNAL", "true", "EXTERNAL: \"true\" is not yes"},
-		"what make fork refuses, too":        {"KIND", "ConfigMap", "KIND: \"ConfigMap\" is a kind of Kubernetes"},
-		"all mistakes are told":              {"KIND", "ConfigMap", "SHORT: \"B\" is not a short name"},
+		"a variable that is not set":          {"GROUP", "", "GROUP: is not set; run make new-kind KIND=Bar"},
+		"a kind that exists":                  {"KIND", "Goose", "KIND: pkg/apis/taken/v1/types.go has that kind"},
+		"a kind with the name of a component": {"KIND", "Policy", "artifacts/deploy/policy is there"},
+		"a kind with the name of a document":  {"KIND", "Design", "docs/design.md"},
+		"a group in use":                      {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder"},
+		"a plural that exists":                {"PLURAL", "geese", "PLURAL: pkg/apis/taken/v1/types.go has the plural"},
+		"another word than yes":               {"EXTERNAL", "true", "EXTERNAL: \"true\" is not yes"},
+		"all mistakes are told":               {"KIND", "ConfigMap", "SHORT: \"B\" is not a short name"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			_, err := newOptions(files, variables(map[string]string{"SHORT": "B", test.variable: test.value}))
@@ -74,7 +73,7 @@ func TestConvert(t *testing.T) {
 	shared := regexp.MustCompile(`^main\.go$|/(alerts\.yaml|dashboard\.json|kustomization\.yaml)$`)
 	rule := regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`)
 	for kind, external := range map[string]string{
-		"Bar": "", "HTTPRoute": "yes", "Client": "", "Image": "yes", "Policy": "", "Queue": "yes",
+		"Bar": "", "HTTPRoute": "yes", "Client": "", "Image": "yes", "Task": "", "Queue": "yes",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			get := variables(map[string]string{"KIND": kind, "EXTERNAL": external, "SHORT": "b,bb"})
