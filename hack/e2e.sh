@@ -143,7 +143,7 @@ check_wrong() {
   local found suites=(testdata/suites.yaml pkg/controller/*/testdata/suites.yaml)
   found=$(check_suites -part -only created -- "${@:2}" 2>/dev/null |
     awk -v judge="$1:" '/^[^ ].*suites.yaml:$/ { suite = $1 } $1 == "FINDING" && $2 == judge && !found[suite]++ { n++ } END { print n + 0 }') || true
-  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]] || die "$1: found in ${found} suites only"
+  [[ "${found}" == "$(ls "${suites[@]}" 2>/dev/null | wc -l)" ]]
 }
 
 # check_all FLAGS... also checks two wrong controllers. With the default of 10 s a busy machine may lose its lease.
@@ -159,8 +159,8 @@ check_all() {
     "${WORK}/bin/sample-controller" --kubeconfig={} --controllers={controller} --namespace={namespace} --workers=1 \
     --leader-elect --leader-elect-resource-namespace={namespace} --leader-elect-lease-duration=30s \
     --leader-elect-renew-deadline=20s -v=2 || status=$?
-  wait "${idle}" || status=1
-  wait "${busy}" || status=1
+  wait "${idle}" || { say "ERROR: in a suite a controller that does nothing is not found" && status=1; }
+  wait "${busy}" || { say "ERROR: in a suite a controller that writes every second is not found" && status=1; }
   return "${status}"
 }
 
