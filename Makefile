@@ -106,9 +106,11 @@ mutate: ## Change each operator of the code and see that a unit test fails (PKGS
 	@PKGS="$(PKGS)" hack/verify.sh mutation
 # +drop:end
 
+# +drop:explore
 .PHONY: random
 random: ## Explore at random: more operations and faults than make explore has (SEQUENCES)
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
+# +drop:end
 
 # +drop:bench
 .PHONY: bench
@@ -145,13 +147,17 @@ compare: ## Compare the simulated API server of the tests with a real one, witho
 	@hack/e2e.sh compare
 # +drop:end
 
+# +drop:check
 .PHONY: check
 check: ## Check the controller of each kind as a black box, with every fault (docs/check.md)
 	@hack/e2e.sh check
+# +drop:end
 
+# +drop:explore
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
 	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/...
+# +drop:end
 
 # +drop:mutation
 .PHONY: explore-faults

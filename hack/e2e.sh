@@ -22,7 +22,7 @@
 # SUITE is e2e, which is the default, or one of those that `make help` describes.
 #
 #   COMPARE_REQUESTS  how many requests compare sends, default 100000 # +drop:compare
-#   CHECK=part        each fault once in each class of request and in each watch, as `check -part`
+#   CHECK=part        each fault once in each class of request and in each watch, as `check -part` # +drop:check
 #   FAILOVER=part     one change of the leader of each kind # +drop:failover
 #   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes # +drop:failover
 #   VERSIONS          for the suite versions, such as "1.35 1.36", default all in hack/cluster/versions # +drop:versions
@@ -31,7 +31,8 @@ set -o errexit -o nounset -o pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SUITES="e2e image check"
+SUITES="e2e image"
+SUITES+=" check" # +drop:check
 SUITES+=" compare" # +drop:compare
 SUITES+=" failover outages" # +drop:failover
 SUITES+=" versions" # +drop:versions
@@ -119,6 +120,7 @@ compare() {
 }
 # +drop:end
 
+# +drop:check
 # start_busy_cluster is for many runs, whose Pods and Services stay until the end. Retries of the Deployment controller
 # share a limit of ten a second: one whose ReplicaSet is just being collected would wait for minutes, but for a resync.
 start_busy_cluster() {
@@ -175,6 +177,7 @@ check() {
   [[ "${CHECK}" == part ]] || export GORACE=halt_on_error=1 KUBE_CACHE_MUTATION_DETECTOR=true
   interruptible check_all "$@"
 }
+# +drop:end
 
 # +drop:failover
 # failover_test TIMEOUT ARGS... also prints the report of the test.
@@ -241,6 +244,7 @@ if [[ "${1:-}" =~ ^[a-z0-9]+$ ]]; then
   shift
 fi
 [[ " ${SUITES} " == *" ${SUITE} "* ]] || die "there is no suite ${SUITE}: there are ${SUITES}"
-export FAILOVER="${FAILOVER:-all}" CHECK="${CHECK:-all}"
+export FAILOVER="${FAILOVER:-all}" # +drop:failover
+export CHECK="${CHECK:-all}" # +drop:check
 make_work "${SUITE}"
 "${SUITE}" "$@"

@@ -302,7 +302,7 @@ forks() {
     verify_fork "$@"
     return
   fi
-  verify_fork DROP="$(find artifacts/examples -name '*-crd.yaml' | sed 's|.*/\(.*\)-crd.yaml|\1|' | tr '\n' ',')webhooks"
+  verify_fork DROP="$(find artifacts/examples -name '*-crd.yaml' | sed 's|.*/\(.*\)-crd.yaml|\1|' | tr '\n' ',')webhooks,newkind,check,explore"
   verify_fork MODULE=github.com/acme/fork-check/v2 GROUP=my-checks.acme.io VERSION=v1beta1 KIND=Goose PLURAL=geese
 }
 # +drop:end

@@ -58,6 +58,8 @@ func parts() []part {
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
 		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/naming`)},
+		{name: "check", mention: regexp.MustCompile(`(docs|test)/check|check\.md|make check|e2e\.sh check`)},
+		{name: "explore", mention: regexp.MustCompile(`(docs|test)/explore|explore\.md|make (explore|random)`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
 		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},

@@ -63,7 +63,7 @@ type Data struct {
 	// Varies are the fields of an object, such as status.nodes, whose value differs from run
 	// to run.
 	Varies []string `json:"varies,omitempty"`
-	// Check is a suite for test/check without its example: see docs/check.md.
+	// Check is a suite of the command check, without its example.
 	Check json.RawMessage `json:"check,omitempty"`
 }
 

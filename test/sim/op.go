@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package sim simulates a cluster in memory: the API server, the garbage collector, the Deployment controller, and
 // what users do with a few Foos and Deployments in one namespace. It shares no code with the controller: a shared
-// mistake would stay unnoticed. test/explore runs controllers on it.
+// mistake would stay unnoticed. Explorations run controllers on it.
 package sim
 
 import (
