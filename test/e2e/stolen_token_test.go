@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
 // attacker has a stolen token of the controller's service account, and tries what it allows in the
@@ -206,7 +207,8 @@ func (t *attacker) try(a attempt) error {
 // succeeds tries, and returns "yes" or "no". Any answer but a refusal fails the test.
 func (t *attacker) succeeds(a attempt) string {
 	t.Helper()
-	switch err := t.try(a); {
+	// The webhooks may renew their certificate between the two requests of a PUT.
+	switch err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return t.try(a) }); {
 	case err == nil:
 		return "yes"
 	case apierrors.IsForbidden(err):
