@@ -135,7 +135,7 @@ func (o *options) validateNames(root string, refuse func(bool, string, string, .
 		refuse(p.kind != "" && strings.EqualFold(p.kind, o.Kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.Kind)
 	}
 	stays := func(part string) bool { return !slices.Contains(o.drop, part) }
-	refuse(stays("newkind") && !(stays("check") && stays("explore")) || stays("failover") && !stays("check"), "DROP",
+	refuse(stays("newkind") && (!stays("check") || !stays("explore")) || stays("failover") && !stays("check"), "DROP",
 		"newkind needs check and explore, and failover needs check: drop them, too")
 	folder := "pkg/apis/" + o.GroupPackage
 	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.Group, folder)
