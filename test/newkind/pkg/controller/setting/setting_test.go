@@ -34,7 +34,6 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 	"example.com/sample-controller/test/newkind/pkg/app"
@@ -251,22 +250,4 @@ func TestTrimSetting(t *testing.T) {
 		s.Annotations, s.Labels = map[string]string{"a": "b"}, map[string]string{"a": "b"}
 	})
 	fixture.Differ(t, "rule Y16: what the cache keeps", newSetting(ready), TrimSetting(setting))
-}
-
-// TestExplore explores what testdata/suites.yaml says of Settings: every order in which watches, handlers, syncs and
-// the garbage collector can go on after an operation of a user.
-//
-// rule Y14: what no event enqueued would stay as it is, which is seen there.
-func TestExplore(t *testing.T) {
-	owned := explore.ReadOwned(t, "../../..", "setting", scheme.Scheme)
-	owned.Kind.Build = func(_ context.Context, env explore.Env) explore.Controller {
-		own := &clientfake.Clientset{}
-		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-		informers := externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, informers)
-		c, err := New(&app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(settingKind)})
-		fixture.Must(err)
-		return explore.Controller{Memory: []any{c}}
-	}
-	explore.Check(t, owned.Kind, owned.Starts(owned.All()...)...)
 }

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,7 +33,6 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 	"example.com/sample-controller/test/newkind/pkg/app"
@@ -285,27 +283,4 @@ func TestTrimTenant(t *testing.T) {
 	tenant.Finalizers = append(tenant.Finalizers, "theirs")
 	fixture.Differ(t, "rule Z16: what the cache keeps", newTenant(ready), TrimTenant(tenant))
 	fixture.Differ(t, "rule Z16: without the finalizer", []string(nil), TrimTenant(newTenant(withoutFinalizer)).Finalizers)
-}
-
-// TestExplore explores what testdata/suites.yaml says of Tenants: every order in which watches, handlers, syncs and
-// the garbage collector can go on after an operation of a user.
-//
-// rule Z14: what no event enqueued would stay as it is, which is seen there.
-func TestExplore(t *testing.T) {
-	owned := explore.ReadOwned(t, "../../..", "tenant", scheme.Scheme)
-	owned.Kind.Build = func(_ context.Context, env explore.Env) explore.Controller {
-		own := &clientfake.Clientset{}
-		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-		informers := externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, informers)
-		in := &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)}
-		c, err := New(in, newService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }))
-		fixture.Must(err)
-		return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"tenant.Controller.service": "it never changes"}}
-	}
-	create, remove := []explore.Operation{owned.Create()}, []explore.Operation{owned.Remove("tenants", metav1.DeletePropagationBackground)}
-	explore.Check(t, owned.Kind, append(owned.Starts(owned.All()...),
-		explore.Start{Name: "rule Z22: each request for a new Tenant fails, is lost, or is late", Part: "1+1", All: "1+1", Then: create},
-		explore.Start{Name: "rule Z22: and those for one that is deleted", IsLarge: true, Part: "1+1", All: "1+1", Operations: create, Then: remove},
-	)...)
 }

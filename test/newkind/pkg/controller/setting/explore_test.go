@@ -1,0 +1,47 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package setting
+
+import (
+	"context"
+	"testing"
+
+	"example.com/sample-controller/test/explore"
+	"example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/newkind/pkg/app"
+	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
+	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
+)
+
+// TestExplore explores what testdata/suites.yaml says of Settings: every order in which watches, handlers, syncs and
+// the garbage collector can go on after an operation of a user.
+//
+// rule Y14: what no event enqueued would stay as it is, which is seen there.
+func TestExplore(t *testing.T) {
+	owned := explore.ReadOwned(t, "../../..", "setting", scheme.Scheme)
+	owned.Kind.Build = func(_ context.Context, env explore.Env) explore.Controller {
+		own := &clientfake.Clientset{}
+		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+		informers := externalversions.NewSharedInformerFactory(own, 0)
+		explore.Inform(env, NewDescriptor().Informers, informers)
+		c, err := New(&app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(settingKind)})
+		fixture.Must(err)
+		return explore.Controller{Memory: []any{c}}
+	}
+	explore.Check(t, owned.Kind, owned.Starts(owned.All()...)...)
+}
