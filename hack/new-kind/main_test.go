@@ -54,8 +54,13 @@ func TestOptionsAreRefused(t *testing.T) {
 	for sentence, test := range map[string]struct{ variable, value, want string }{
 		"a variable that is not set":          {"GROUP", "", "GROUP: is not set; run make new-kind KIND=Bar"},
 		"a kind that exists":                  {"KIND", "Goose", "KIND: pkg/apis/taken/v1/types.go has that kind"},
+		"a kind with the name of a package":   {"KIND", "Deployment", "KIND: pkg/controller/deployment, docs"},
+		"a kind with the name of a document":  {"KIND", "Design", "docs/design.md or"},
 		"a kind with the name of a component": {"KIND", "Policy", "artifacts/deploy/policy is there"},
-		"a group in use":                      {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder"},
+		"a group in use":                      {"GROUP", "taken.example.org", "GROUP: pkg/apis/taken is the folder of another"},
+		"a plural that exists":                {"PLURAL", "geese", "PLURAL: pkg/apis/taken/v1/types.go has the plural"},
+		"another word than yes":               {"EXTERNAL", "true", "EXTERNAL: \"true\" is not yes"},
+		"what make fork refuses, too":         {"KIND", "ConfigMap", "KIND: \"ConfigMap\" is a kind of Kubernetes"},
 		"all mistakes are told":               {"KIND", "ConfigMap", "SHORT: \"B\" is not a short name"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -102,10 +107,15 @@ func TestConvert(t *testing.T) {
 			}
 			lower := strings.ToLower(kind)
 			for path, want := range map[string]string{
+				"pkg/apis/bars/v1beta1/doc.go":                          "\npackage v1beta1\n",
 				"pkg/apis/bars/v1beta1/types.go":                        "path=" + o.Plural + ",shortName=b;bb,",
 				"pkg/controller/" + lower + "/controller.go":            `"` + o.Module + `/pkg/apis/bars/v1beta1"`,
+				"pkg/controller/" + lower + "/testdata/suites.yaml":     "kind: " + kind,
+				"artifacts/examples/" + lower + ".yaml":                 "apiVersion: bars.example.org/v1beta1",
 				"artifacts/deploy/monitoring/" + lower + "-alerts.yaml": "runbook: docs/" + lower + ".md#",
+				"artifacts/deploy/monitoring/kustomization.yaml":        "\n- alerts.yaml\n- " + lower + "-alerts.yaml\n",
 				"artifacts/deploy/monitoring/alerts.yaml":               "|" + lower + `"}`,
+				"artifacts/deploy/monitoring/dashboard.json":            "|" + lower + `\"}`,
 				"docs/" + lower + ".md":                                 "| " + o.letter + "1 |",
 				"test/e2e/walkthrough_" + lower + "_test.go":            "//go:build e2e\n",
 				"main.go": "\t\t\t" + lower + ".NewDescriptor(),\n",

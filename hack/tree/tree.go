@@ -166,7 +166,7 @@ func InCopy(ctx context.Context, parent string, files []*File, work func(dir str
 			return err
 		}
 	}
-	if err := Execute(ctx, dir, dir, Git("init", "-q", "-b", "main"), Git("add", "--all", "--force")); err != nil {
+	if err := Execute(ctx, dir, dir, Git("init", "--quiet", "--initial-branch=main"), Git("add", "--all", "--force")); err != nil {
 		return err
 	}
 	return work(dir)

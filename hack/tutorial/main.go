@@ -146,7 +146,9 @@ func (r *runner) command(ctx context.Context, command, want string, isSecond, fa
 	default:
 		how = "exec bash -c"
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("it takes too long"))
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(patience, func() { cancel(errors.New("it takes too long")) })
+	defer late.Stop()
 	c := exec.CommandContext(ctx, "bash", "-c", shell, "bash", how, command)
 	// The signal is that of Ctrl-C: it reaches make and what it started.
 	c.Dir, c.SysProcAttr, c.WaitDelay = r.work, &syscall.SysProcAttr{Setpgid: true}, 90*time.Second
@@ -171,7 +173,7 @@ func (r *runner) command(ctx context.Context, command, want string, isSecond, fa
 		err = nil
 	}
 	cause := context.Cause(ctx)
-	cancel()
+	cancel(nil)
 	err = errors.Join(err, cause)
 	shown := fmt.Sprintf("the page shows\n%sthe output is\n%s", want, output)
 	switch {
@@ -186,7 +188,7 @@ func (r *runner) command(ctx context.Context, command, want string, isSecond, fa
 }
 
 // goOn leaves the command running in the second terminal until it is interrupted.
-func (r *runner) goOn(c *exec.Cmd, output io.Reader, cancel context.CancelFunc) {
+func (r *runner) goOn(c *exec.Cmd, output io.Reader, cancel context.CancelCauseFunc) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, output)
@@ -194,7 +196,7 @@ func (r *runner) goOn(c *exec.Cmd, output io.Reader, cancel context.CancelFunc) 
 	}()
 	r.interrupt = func() error {
 		r.interrupt = nil
-		cancel()
+		cancel(nil)
 		err := <-ended
 		if c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL && !errors.Is(err, exec.ErrWaitDelay) {
 			return nil

@@ -17,6 +17,8 @@ limitations under the License.
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os/signal"
 	"strings"
@@ -34,13 +36,17 @@ func TestRun(t *testing.T) {
 		// want is a part of the error, "" for none.
 		want string
 	}{
-		"commands share the directory and variables": {"console", "$ mkdir a && cd a\n$ export B=1\n$ echo $B ${PWD##*/}\n1 a", ""},
-		"a command goes on in the next line":         {"console", "$ echo a \\\n    b\na b", ""},
-		"any text in a line, and any lines":          {"console", "$ printf 'abbc\\nd\\ne\\nf  \\n\\n'\na…c\n…\nf", ""},
-		"a line more than the page shows":            {"console", "$ printf 'a\\nb\\n'\na", "the output is\na\nb\n"},
-		"another output is an error with its place":  {"console", "$ true\n$ echo b\na", "x.md:3: $ echo b: the page shows\na\nthe output is\nb\n"},
-		"a failure":                     {"console", "$ echo why; false", "$ echo why; false: error exit status 1"},
-		"a command may be said to fail": {"console fails", "$ true\n$ false", ""},
+		"commands share the directory and variables":  {"console", "$ mkdir a && cd a\n$ export B=1\n$ echo $B ${PWD##*/}\n1 a", ""},
+		"a command goes on in the next line":          {"console", "$ echo a \\\n    b\na b", ""},
+		"output without mention may be any":           {"console", "$ echo a", ""},
+		"any text in a line, and any lines":           {"console", "$ printf 'abbc\\nd\\ne\\nf  \\n\\n'\na…c\n…\nf", ""},
+		"any text ends with the line":                 {"console", "$ printf 'ab\\nbc\\n'\na…c", "the page shows"},
+		"a line more than the page shows":             {"console", "$ printf 'a\\nb\\n'\na", "the output is\na\nb\n"},
+		"a sign of regular expressions stands for it": {"console", "$ echo ab\na.", "the page shows"},
+		"another output is an error with its place":   {"console", "$ true\n$ echo b\na", "x.md:3: $ echo b: the page shows\na\nthe output is\nb\n"},
+		"a failure":                             {"console", "$ echo why; false", "$ echo why; false: error exit status 1"},
+		"a command may be said to fail":         {"console fails", "$ true\n$ false", ""},
+		"one that is said to fail and does not": {"console fails", "$ true", "it is said to fail: true"},
 		"a patch": {"console", "$ echo one >b\n```\n\n```diff\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two\n```\n\n" +
 			"```console\n$ cat b\ntwo", ""},
 		"a patch that does not fit":                {"diff", "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two", "No such file"},
@@ -48,6 +54,9 @@ func TestRun(t *testing.T) {
 		"a block with a reason is not run":         {"console", "# Not tested: it fails.\n$ false", ""},
 		"a second terminal, in the directory": {"console", "$ mkdir a && cd a\n```\n\n" +
 			"```console background\n$ echo ${PWD##*/}; cd /; trap exit INT; sleep 9\na\n^C\n$ echo ${PWD##*/}; sleep 9\na", ""},
+		"two commands there at the same time": {"console background", "$ echo a; exec sleep 600\na\n$ b", "$ b: the second terminal is in use"},
+		"a command there that ends too early": {"console background", "$ echo a\nb", "the command has ended"},
+		"nothing there to interrupt":          {"console background", "^C", "nothing runs in the second terminal"},
 		"a block that says nothing of itself": {"", "a", "does not say what it is"},
 		"output without a command":            {"console", "a", "output without a command"},
 	} {
@@ -59,4 +68,12 @@ func TestRun(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an end of the context ends the command", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := (&runner{work: t.TempDir(), log: io.Discard}).run(ctx, "x.md", "```console fails\n$ sleep 600\n```\n")
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
 }
