@@ -74,7 +74,7 @@ const tooManyUnreached = 5
 func (r *report) text() string {
 	var out strings.Builder
 	for _, note := range r.Notes {
-		fmt.Fprintf(&out, "note: %.300s\n", note)
+		fmt.Fprintln(&out, "note: "+note)
 	}
 	for _, id := range r.Unreached {
 		fmt.Fprintln(&out, "not reached: "+id)

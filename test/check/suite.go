@@ -331,7 +331,7 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 		}
 		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
 		if err != nil {
-			c.note("%s is not changed: %v", path, err)
+			c.note("%s is not changed: %.300s", path, err)
 			continue
 		}
 		scenarios = append(scenarios, &scenario{
@@ -370,7 +370,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
 		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path)
 		if err != nil {
-			c.note("%s %s does not drift: %v", v.Resource, path, err)
+			c.note("%s %s does not drift: %.300s", v.Resource, path, err)
 			continue
 		}
 		scenarios = append(scenarios, &scenario{
@@ -396,7 +396,7 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 			spec["replicas"] = int64(0)
 		}
 		if _, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
-			c.note("no bystander for %s: %v", v.Resource, err)
+			c.note("no bystander for %s: %.300s", v.Resource, err)
 			return
 		}
 		c.bystanders = append(c.bystanders, o)
