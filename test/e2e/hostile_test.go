@@ -224,10 +224,11 @@ func TestHostileMemory(t *testing.T) {
 			total++
 		}
 	}
-	peak := e.peakOfController()
+	// Work of others on the machine delays the collection of garbage, and so adds to a peak, but takes nothing from it.
+	peak := min(e.peakOfController(), e.peakOfController())
 	held := total * largeAnnotation >> 20
 	t.Logf("%d objects with %d kB of annotations each, %d MiB in all: the process took at most %d MiB, and %d MiB when they had none", total, largeAnnotation/1000, held, peak, small)
-	if peak-small > held/2 || peak > podLimitMiB {
+	if peak-small > held/3 || peak > podLimitMiB {
 		t.Errorf("rule 24: the process took %d MiB, and %d MiB without annotations", peak, small)
 	}
 }
