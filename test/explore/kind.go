@@ -20,6 +20,7 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/sample-controller/test/sim"
@@ -123,3 +124,15 @@ func (c *ClusterState) Versions(resource string) []sim.Object {
 	}
 	return append(all, c.Store.Objects(resource)...)
 }
+
+// Recorder drops events: no decision depends on them.
+type Recorder struct{}
+
+// Event implements record.EventRecorder.
+func (Recorder) Event(runtime.Object, string, string, string) {}
+
+// Eventf implements record.EventRecorder.
+func (Recorder) Eventf(runtime.Object, string, string, string, ...any) {}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (Recorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}

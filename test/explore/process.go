@@ -239,18 +239,6 @@ func (p *process) abandon(number int) {
 	}
 }
 
-// Recorder drops events: no decision depends on them.
-type Recorder struct{}
-
-// Event implements record.EventRecorder.
-func (Recorder) Event(runtime.Object, string, string, string) {}
-
-// Eventf implements record.EventRecorder.
-func (Recorder) Eventf(runtime.Object, string, string, string, ...any) {}
-
-// AnnotatedEventf implements record.EventRecorder.
-func (Recorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
-
 // ResourceClient has the requests that controllers make. Any other one panics.
 type ResourceClient[T sim.Object] struct {
 	Env      Env

@@ -444,8 +444,3 @@ func (d *decision) syncBy(at, now time.Time) {
 		d.requeueAfter = wait
 	}
 }
-
-// later returns the latest of the times.
-func later(times ...time.Time) time.Time {
-	return slices.MaxFunc(times, time.Time.Compare)
-}

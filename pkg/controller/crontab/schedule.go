@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // an image has no time zone database of its own
@@ -276,4 +277,9 @@ func (c *calendar) hasDay(local time.Time) bool {
 
 func has(set uint64, value int) bool {
 	return set&(1<<value) != 0
+}
+
+// later returns the latest of the times.
+func later(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
 }
