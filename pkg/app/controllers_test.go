@@ -259,11 +259,12 @@ func TestControllersStopQuietly(t *testing.T) {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
 				var asked atomic.Int32
-				e.asked = func() error {
+				e.asked = func(request context.Context) error {
 					if int(asked.Add(1)) == stop {
 						cancel()
 					}
-					return ctx.Err()
+					// Another request sees that ctx has ended before what is derived from ctx has.
+					return request.Err()
 				}
 				e.run(ctx, t, func() {})
 				if logged := e.logged(ktesting.LogError, ""); len(logged) > 0 {

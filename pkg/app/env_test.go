@@ -69,7 +69,7 @@ type testEnv struct {
 	foo, other testController
 	state      atomic.Pointer[state]
 	// asked is told of each request for discovery, and may answer it with an error.
-	asked func() error
+	asked func(context.Context) error
 	// lead elects the process.
 	lead func(ctx context.Context, work func(context.Context) error) error
 	// led says that the process has been the leader, eventsStopped that the recorder of events had
@@ -222,7 +222,7 @@ func (e *testEnv) list(name string) clienttesting.ReactionFunc {
 // version has.
 func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
 	if e.asked != nil {
-		if err := e.asked(); err != nil {
+		if err := e.asked(request.Context()); err != nil {
 			return nil, err
 		}
 	}
