@@ -78,7 +78,7 @@ func benchmarkSync(b *testing.B, step int) {
 // nothing changes any more.
 func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 	foo := sim.StoredFoo(i)
-	owned := newDeployment(foo, specReplicas(foo))
+	owned := newDeployment(foo)
 	sim.StoreOwned(i, owned)
 	fooStatus(findings{deployment: owned})(foo)
 	return foo, owned

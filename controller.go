@@ -43,11 +43,10 @@ const byDeploymentName = "deploymentName"
 //
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it concerns. A worker
 // takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes at most one
-// write to the Deployment that the spec names, deletes the Deployments of former names once that
-// one is rolled out (rename.go), and writes the Foo's status if it changed. A status that only tells
-// of progress is left to a sync 1 to 30 s later. The watch event of a write to a Deployment enqueues
-// the Foo again, and that sync has nothing to write to the Deployment. A sync that fails is retried
-// with backoff.
+// write to the Deployment that the spec names, and writes the Foo's status if it changed. A status
+// that only tells of progress is left to a sync 1 to 30 s later. The watch event of a write to a
+// Deployment enqueues the Foo again, and that sync has nothing to write to the Deployment. A sync
+// that fails is retried with backoff.
 type Controller struct {
 	foos        *controller.Owners[*v1alpha1.Foo]
 	deployments *controller.Dependents[*v1alpha1.Foo, *appsv1.Deployment]
@@ -132,16 +131,19 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		return 0, err
 	}
 	current := c.deployments.Get(key.Namespace, foo.Spec.DeploymentName)
+	// +drop:rename
+	// The lines so marked deal with Deployments of former names (rename.go).
 	old := c.oldDeployments(foo, current)
+	// +drop:end
 
-	// 2. Decide. 3. Act: make at most one write to the Deployment that the spec names, ...
-	desired := newDeployment(foo, wantedReplicas(foo, old))
-	result := current
+	// 2. Decide. 3. Act: make at most one write to the Deployment that the spec names.
+	desired, result := newDeployment(foo), current
+	*desired.Spec.Replicas = wantedReplicas(foo, old) // +drop:rename
 	switch {
 	case validateSpec(foo) != "":
 		// There is nothing to write but the status.
-	case current == nil && len(old.former) > 0:
-		result, err = c.createCopy(ctx, foo, desired, old.former[0])
+	case current == nil && len(old.former) > 0: // +drop:rename
+		result, err = c.createCopy(ctx, foo, desired, old.former[0]) // +drop:rename
 	case current == nil:
 		result, err = c.deployments.Create(ctx, foo, desired)
 	case asksToBeAdopted(foo, current):
@@ -151,22 +153,20 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// Patch leaves a Deployment alone that this Foo does not own.
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
+	// +drop:rename
+	// Then delete those of former names. The rollout may be complete although that write was refused.
+	old, err = c.cleanUp(ctx, foo, result, old, err)
+	// +drop:end
 	// A refusal of the API server is reported in the status. Any other error ends the sync.
 	if err != nil && !controller.IsRefusal(err) {
 		return 0, err
 	}
-	// ... then delete those of former names. The rollout may be complete although that write was refused.
-	old, cleanupErr := c.cleanUp(ctx, foo, result, old)
-	refused := errors.Join(err, cleanupErr)
-	if refused != nil && !controller.IsRefusal(refused) {
-		return 0, refused
-	}
 
 	// 4. Report.
-	delay, statusErr := c.updateFooStatus(ctx, foo, findings{
-		deployment: result, old: old, refused: refused, writes: c.deployments.Report(foo, result, desired),
-	})
-	return delay, errors.Join(refused, statusErr)
+	f := findings{deployment: result, refused: err, writes: c.deployments.Report(foo, result, desired)}
+	f.old = old // +drop:rename
+	delay, statusErr := c.updateFooStatus(ctx, foo, f)
+	return delay, errors.Join(err, statusErr)
 }
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records the event that

@@ -257,7 +257,7 @@ func syncTests() map[string]syncTest {
 
 func TestSyncHandler(t *testing.T) {
 	tests := syncTests()
-	maps.Copy(tests, renameTests())
+	maps.Copy(tests, renameTests()) // +drop:rename
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test.run(t) })
@@ -349,8 +349,10 @@ func TestEventHandlers(t *testing.T) {
 		"rule 10: one that begins to ask for adoption: its name": {newForeign(), newForeign(adoptBy("foo"), changed), []string{"baz"}},
 		"rule 7: one that begins to terminate: its name, for it may end a cycle": {
 			barOwnsWeb, newForeign(barRef, deploymentTerminating, changed), []string{"bar", "baz"}},
+		// +drop:rename
 		"rule 8: one that this program begins to write: its name, for it may be a former one": {
 			newForeign(barRef, func(d *appsv1.Deployment) { d.ManagedFields = nil }), newForeign(barRef, changed), []string{"bar", "baz"}},
+		// +drop:end
 		"rule 5: one that was made anew: its owner and its name": {
 			barOwnsWeb, newForeign(barRef, changed, func(d *appsv1.Deployment) { d.UID = "anew" }), []string{"bar", "baz"}},
 		"rule 5: a deleted Deployment: its owner and its name": {barOwnsWeb, nil, []string{"bar", "baz"}},

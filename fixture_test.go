@@ -356,7 +356,7 @@ type deploymentOption func(*appsv1.Deployment)
 // newOwned returns the Deployment that the controller would create for foo, with
 // the defaults that the API server adds and nothing in its status.
 func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment {
-	d := newDeployment(foo, specReplicas(foo))
+	d := newDeployment(foo)
 	d.UID, d.ResourceVersion, d.Generation = types.UID("uid-"+d.Name), testVersion, 1
 	writtenBy(controller.FieldManager)(d)
 	for _, option := range options {

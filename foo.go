@@ -19,7 +19,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -97,9 +96,8 @@ func specReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
 
-// newDeployment returns the Deployment that foo asks for, with the replicas that wantedReplicas returns. After
-// a rename copyDeployment gives it what the former one runs.
-func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
+// newDeployment returns the Deployment that foo asks for.
+func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", controllerLabel: deployment.LabelValue(foo.Name)}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -109,7 +107,7 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooGVK())},
 		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas,
+			Replicas: ptr.To(specReplicas(foo)),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -121,8 +119,7 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 
 // diffDeployment compares the fields that this controller enforces, and no others: replicas, the image if
 // spec.image is set, whether there is a managed-by label, and the owner reference. It returns the
-// patch that repairs them. foo owns current. trimDeployment must keep each of these fields, and copyDeployment
-// must set those that it copies.
+// patch that repairs them. foo owns current. trimDeployment must keep each of these fields.
 func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
 	deployment.CompareReplicas(&patch, current, desired)
@@ -144,7 +141,7 @@ func hadDeployment(foo *v1alpha1.Foo) bool {
 type findings struct {
 	// deployment is the one of the name that the Foo asks for, nil if there is none.
 	deployment *appsv1.Deployment
-	old        oldDeployments
+	old        oldDeployments // +drop:rename
 	// refused is why the API server refused a write, nil if it refused none.
 	refused error
 	// writes is what became of the writes to the Deployment.
@@ -175,10 +172,11 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
 // decides: the spec, a refusal of the API server, the owner of the Deployment, its container, another
-// writer, a missing Deployment, its rollout at that time. In place of the reasons Available and
-// Progressing comes the wait for former Deployments with strategy Recreate, if they must go first.
+// writer, a missing Deployment, its rollout at that time.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
-	d, ready := f.deployment, metav1.Condition{}
+	var ready metav1.Condition
+	d, freed := f.deployment, "is deleted"
+	freed += ", or is renamed and its new Deployment is rolled out" // +drop:rename
 	switch invalid := validateSpec(foo); {
 	case invalid != "":
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
@@ -186,7 +184,7 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRefusal(fooKind, f.refused))
 	case d != nil && !owns(foo, d):
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
-			Freed: "is deleted, or is renamed and its new Deployment is rolled out", OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
+			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
 		}))
 	case d != nil && foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
@@ -197,21 +195,17 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	default:
 		ready = deployment.ReadyCondition(d, f.writes, now)
-		mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
-		if mayWait && len(f.old.waitsFor) > 0 {
-			ready = describeWait(foo, f.old, now)
-		}
 	}
-	if others := describeOldDeployments(foo, f, now); others != "" {
-		ready.Message += "; " + others
-	}
+	ready = addOldDeployments(ready, foo, f, now) // +drop:rename
 	return ready
 }
 
 // nextTerminationStall returns when the next Deployment will have been terminating for too long, the zero time
 // if none will: no event announces that.
 func (f *findings) nextTerminationStall(now time.Time) (next time.Time) {
-	for _, d := range append(slices.Clip(f.old.waitsFor), f.deployment) {
+	deployments := []*appsv1.Deployment{f.deployment}
+	deployments = append(deployments, f.old.waitsFor...) // +drop:rename
+	for _, d := range deployments {
 		if left := deployment.UntilTerminationStalls(d, now); left > 0 && (next.IsZero() || now.Add(left).Before(next)) {
 			next = now.Add(left)
 		}

@@ -44,7 +44,7 @@ import (
 )
 
 func TestNewDeployment(t *testing.T) {
-	got := newDeployment(newFoo(fooImage("nginx:1.27")), 3)
+	got := newDeployment(newFoo(fooImage("nginx:1.27"), fooReplicas(ptr.To[int32](3))))
 	labels := map[string]string{"app": "nginx", "controller": "foo"}
 	want := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -83,7 +83,7 @@ func thing(controller *bool) deploymentOption {
 
 // drift returns what has drifted of the Deployment.
 func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
-	return diffDeployment(foo, newDeployment(foo, specReplicas(foo)), current)
+	return diffDeployment(foo, newDeployment(foo), current)
 }
 
 // TestDiffDeployment is about the patch of what drifted of the Foo's own Deployment.
@@ -163,7 +163,7 @@ func TestNewStatus(t *testing.T) {
 			from: ready, want: "gen=1 available=0 replicas=0 False/DeploymentProgressing", message: `Deployment "web" does not exist yet$`},
 		"rule 5: told when the name goes from one owner to the next, and when it will be free": {
 			from: notOwned, to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: isNotOwned, event: warning,
-			message: `controlled by Foo "bar"; this Foo takes over the name once that one is deleted, or is renamed and its new Deployment is rolled out`},
+			message: `controlled by Foo "bar"; this Foo takes over the name once that one is deleted`},
 		"rule 5: this Foo owns the Deployment without controlling it": {
 			to:   findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			want: isNotOwned, event: warning, message: "not as its controller"},
@@ -213,15 +213,19 @@ func TestNewStatus(t *testing.T) {
 	}
 }
 
-// TestNextStall: of several terminating Deployments the first to be reported counts.
+// TestNextStall is about when a termination has lasted too long.
 func TestNextStall(t *testing.T) {
 	terminating := func(deadline int32) *appsv1.Deployment {
-		return newOwned(newFoo(), recreate, func(d *appsv1.Deployment) {
+		return newOwned(newFoo(), func(d *appsv1.Deployment) {
 			d.DeletionTimestamp, d.Spec.ProgressDeadlineSeconds = &testNow, &deadline
 		})
 	}
-	f := findings{deployment: terminating(30), old: oldDeployments{waitsFor: []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}}}
-	differ(t, "rule 7: the next stall", testNow.Add(20*time.Second), f.nextTerminationStall(testNow.Time))
+	f := findings{deployment: terminating(30)}
+	differ(t, "rule 7: the next stall", testNow.Add(30*time.Second), f.nextTerminationStall(testNow.Time))
+	// +drop:rename
+	f.old.waitsFor = []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}
+	differ(t, "rule 8: the next stall of several", testNow.Add(20*time.Second), f.nextTerminationStall(testNow.Time))
+	// +drop:end
 	differ(t, "rule 7: the next stall of none", time.Time{}, (&findings{deployment: newOwned(newFoo())}).nextTerminationStall(testNow.Time))
 }
 

@@ -116,6 +116,7 @@ func wantedReplicas(foo *v1alpha1.Foo, old oldDeployments) int32 {
 
 // copyDeployment returns the desired Deployment of foo, but it runs what former runs. The labels
 // of its Pods stay, so that they stay in their Services. Only the label controller gets this Foo's value.
+// What diffDeployment compares must have the desired value here, too.
 func copyDeployment(foo *v1alpha1.Foo, desired, former *appsv1.Deployment) *appsv1.Deployment {
 	d := desired.DeepCopy()
 	labels := map[string]string{controllerLabel: d.Spec.Selector.MatchLabels[controllerLabel]}
@@ -181,8 +182,12 @@ func isRolledOut(d *appsv1.Deployment, needsPods bool, now time.Time) bool {
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=delete
 
 // cleanUp deletes what planCleanup plans, after live reads of all that it depends on: the caches may
-// be behind. Each deletion also reads the Foo live. It returns the old Deployments that are left.
-func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) (oldDeployments, error) {
+// be behind. Each deletion also reads the Foo live. It returns the old Deployments that are left, and the
+// refusal that it got, of a write to current, with those of deletions. It does nothing after another error.
+func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments, refused error) (oldDeployments, error) {
+	if refused != nil && !controller.IsRefusal(refused) {
+		return old, refused
+	}
 	due, why := planCleanup(foo, current, old, c.Clock.Now())
 	if len(due) == 0 {
 		if breaker := old.breaker(foo); breaker != nil && breaker != foo {
@@ -190,12 +195,11 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 			// each other, they would do so for ever.
 			c.Worker.Queue.AddHighPriority(cache.MetaObjectToName(breaker))
 		}
-		return old, nil
+		return old, refused
 	}
 	if err := c.checkCleanup(ctx, foo, current, old); err != nil {
-		return old, err
+		return old, errors.Join(refused, err)
 	}
-	var refused error
 	var deleted []*appsv1.Deployment
 	for _, former := range due {
 		propagation := metav1.DeletePropagationBackground
@@ -207,7 +211,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 			// A policy that keeps one Deployment must not keep the others.
 			refused = errors.Join(refused, err)
 		case err != nil:
-			return old, err
+			return old, errors.Join(refused, err)
 		default:
 			deleted = append(deleted, former)
 		}
@@ -300,6 +304,19 @@ func describeWait(foo *v1alpha1.Foo, old oldDeployments, now time.Time) metav1.C
 		}
 	}
 	return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, message)
+}
+
+// addOldDeployments returns the Ready condition with what there is to say about old Deployments: in place of the
+// reasons Available and Progressing comes the wait for those with strategy Recreate, if they must go first.
+func addOldDeployments(ready metav1.Condition, foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
+	mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
+	if mayWait && f.deployment != nil && len(f.old.waitsFor) > 0 {
+		ready = describeWait(foo, f.old, now)
+	}
+	if others := describeOldDeployments(foo, f, now); others != "" {
+		ready.Message += "; " + others
+	}
+	return ready
 }
 
 // describeOldDeployments returns what the message of Ready adds about the old Deployments, "" if

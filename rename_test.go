@@ -45,7 +45,7 @@ func contested(f *fixture) {
 	next := f.deployments.Get(testNamespace, "next")
 	for range 6 {
 		time.Sleep(time.Minute)
-		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo, specReplicas(foo))); err != nil {
+		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo)); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestCopyDeployment(t *testing.T) {
 		"rule 8: the image comes from the Foo if it is set": {newFoo(wants("next"), fooImage("nginx:foo")), "nginx:foo"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			desired := newDeployment(test.foo, specReplicas(test.foo))
+			desired := newDeployment(test.foo)
 			want := desired.DeepCopy()
 			before.Spec.Template.DeepCopyInto(&want.Spec.Template)
 			want.Spec.Template.Labels = map[string]string{"app": "stock", "controller": "foo", "theirs": "kept"}
@@ -293,7 +293,7 @@ func TestCopyDeployment(t *testing.T) {
 		})
 	}
 	source.Spec.Template.Labels, source.Spec.Template.Spec.Containers = nil, source.Spec.Template.Spec.Containers[1:]
-	bare := copyDeployment(newFoo(fooImage("nginx:foo")), newDeployment(newFoo(), 1), source)
+	bare := copyDeployment(newFoo(fooImage("nginx:foo")), newDeployment(newFoo()), source)
 	differ(t, "rule 8: labels of a template without any", map[string]string{"controller": "foo"}, bare.Spec.Template.Labels)
 	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
 }

@@ -183,7 +183,9 @@ func TestDropRegions(t *testing.T) {
 		"an alternative in a query":  {"x.yaml", "a: foo|memcached|crontab\n", "a: foo|memcached\n", ""},
 		"a region without an end":    {"x.sh", "# +drop:crontab\n", "", "x.sh: +drop:crontab has no counterpart"},
 		"an end without a region":    {"x.sh", "# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
-		"nested regions":             {"x.sh", "# +drop:crontab\n# +drop:webhooks\n# +drop:end\n# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
+		"nested regions":             {"x.sh", "# +drop:webhooks\na\n# +drop:crontab\nb\n# +drop:end\nc\n# +drop:end\nd\n", "a\nc\nd\n", ""},
+		"all of a nested region":     {"x.sh", "# +drop:crontab\na\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
+		"a comment for others":       {"x.go", "// +without:webhooks +a\n// +without:crontab +b\n", "// +b\n", ""},
 		"a part that is none":        {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -216,8 +218,8 @@ func TestConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	for drop, kind := range map[string]string{
-		"": "Image", "memcached": "Client", "crontab": "Cluster", "webhooks": "Task", "memcached,crontab": "Queue",
-		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,newkind,check,explore": "Goose",
+		"": "Image", "memcached": "Client", "crontab": "Cluster", "rename": "Gadget", "webhooks": "Task", "memcached,crontab": "Queue",
+		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,rename,newkind,check,explore": "Goose",
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}

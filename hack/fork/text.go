@@ -58,6 +58,7 @@ func parts() []part {
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
 		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/naming`)},
+		{name: "rename", mention: regexp.MustCompile(`rename\.go|rules? (?:[0-9]+(?:, | and ))*8\b|former Deployment|oldDeployments|S4\b`)},
 		{name: "check", mention: regexp.MustCompile(`(docs|test)/check|check\.md|make check|e2e\.sh check`)},
 		{name: "explore", mention: regexp.MustCompile(`(docs|test)/explore|explore\.md|make (explore|random)`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
@@ -99,12 +100,12 @@ func (o *options) isOther(file string) bool {
 
 var (
 	marker = regexp.MustCompile(`\+drop:([a-z,]+)`)
-	// inlineRegion matches a region within a line of Markdown, region the lines between two that begin and end
-	// one, and marked a line that is a region of its own.
+	// inlineRegion matches a region within a line of Markdown, marked a line that is a region of its own, and without
+	// a comment for forks without that part. limit matches a line that begins or ends a region.
 	inlineRegion = regexp.MustCompile(`<!-- \+drop:(?P<names>[a-z,]+) -->(?P<text>.*?)<!-- \+drop:end -->`)
-	region       = regexp.MustCompile(`(?m)^[ \t]*(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?\n` +
-		`(?P<text>(?:.*\n)*?)[ \t]*(?://|#|<!--) \+drop:end(?: -->)?\n`)
-	marked = regexp.MustCompile(`(?m)(?P<text>\n.*\S) *(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?$`)
+	marked       = regexp.MustCompile(`(?m)(?P<text>\n.*\S) *(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?$`)
+	without      = regexp.MustCompile(`(?m)^([ \t]*(?://|#) )\+without:([a-z]+) (.*\n)`)
+	limit        = regexp.MustCompile(`^[ \t]*(?://|#|<!--) \+drop:([a-z,]+)(?: -->)?\n$`)
 	// blankLines matches what a region leaves between two paragraphs, blankEnds what it leaves at the end of
 	// a block. panel matches a panel of the dashboard, as JSON has no comments.
 	blankLines = regexp.MustCompile(`\n\n\n+`)
@@ -122,20 +123,53 @@ func (o *options) dropRegions(file, text string) (string, error) {
 			}
 		}
 	}
-	stays := func(name string) bool { return !slices.Contains(o.drop, name) }
-	for _, form := range []*regexp.Regexp{inlineRegion, region, marked} {
+	stays := func(names string) bool {
+		return slices.ContainsFunc(strings.Split(names, ","), func(name string) bool { return !slices.Contains(o.drop, name) })
+	}
+	for _, form := range []*regexp.Regexp{inlineRegion, marked} {
 		text = form.ReplaceAllStringFunc(text, func(found string) string {
-			if !slices.ContainsFunc(strings.Split(form.ReplaceAllString(found, "${names}"), ","), stays) {
+			if !stays(form.ReplaceAllString(found, "${names}")) {
 				return ""
 			}
 			return form.ReplaceAllString(found, "${text}")
 		})
 	}
+	text = without.ReplaceAllStringFunc(text, func(found string) string {
+		if stays(without.ReplaceAllString(found, "$2")) {
+			return ""
+		}
+		return without.ReplaceAllString(found, "$1$3")
+	})
+	text = dropBetweenLimits(text, stays)
 	if left := marker.FindString(text); left != "" {
-		return "", fmt.Errorf("%s: %s has no counterpart; regions begin with +drop:NAME, end with +drop:end and are not nested", file, left)
+		return "", fmt.Errorf("%s: %s has no counterpart; regions begin with +drop:NAME, end with +drop:end in another line", file, left)
 	}
 	text = blankEnds.ReplaceAllString(blankLines.ReplaceAllString(text, "\n\n"), "\n$1")
 	return o.dropFromLists(file, text), nil
+}
+
+// dropBetweenLimits returns the text without the regions that do not stay. Regions may be nested. A limit without
+// its counterpart is left.
+func dropBetweenLimits(text string, stays func(names string) bool) string {
+	var kept strings.Builder
+	var open []bool
+	last := ""
+	for line := range strings.Lines(text) {
+		match := limit.FindStringSubmatch(line)
+		switch {
+		case match == nil && !slices.Contains(open, false), match != nil && match[1] == "end" && len(open) == 0:
+			kept.WriteString(line)
+		case match == nil:
+		case match[1] == "end":
+			open = open[:len(open)-1]
+		default:
+			open, last = append(open, stays(match[1])), line
+		}
+	}
+	if len(open) > 0 {
+		kept.WriteString(last)
+	}
+	return kept.String()
 }
 
 // dropFromLists returns a manifest or dashboard without what names a sibling that the fork is without: alternatives

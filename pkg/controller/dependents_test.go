@@ -59,14 +59,14 @@ func TestCreate(t *testing.T) {
 				c.see()
 			}
 		},
-		"rule 8: one that has gone cannot be copied": func(c *testCluster) {
+		"S1: one that has gone cannot be read live": func(c *testCluster) {
 			c.drift()
 			cached := c.cached()
 			c.remove(deployments)
 			_, err := c.deployments.Live(c.ctx, c.foo, cached)
 			c.expect(err, apierrors.IsConflict, read)
 		},
-		"rule 8: nor can one that is not the Foo's any more": func(c *testCluster) {
+		"S1: nor can one that is not the Foo's any more": func(c *testCluster) {
 			c.drift()
 			cached := c.cached()
 			c.drift(orphan)
@@ -287,7 +287,7 @@ func TestDelete(t *testing.T) {
 		c.expect(err, nil, readFoo, "delete deployments web uid=uid-11 version=11 Foreground")
 	}
 	inEachCluster(t, map[string]func(*testCluster){
-		"rule 8: a delete has preconditions, and the next sync waits until the Deployment is gone from the cache": func(c *testCluster) {
+		"S1: a delete has preconditions, and the next sync waits until the Deployment is gone from the cache": func(c *testCluster) {
 			c.drift()
 			deletesWeb(c)
 			c.told("Normal Deleted")
@@ -306,7 +306,7 @@ func TestDelete(t *testing.T) {
 				c.waits(false)
 			}
 		},
-		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *testCluster) {
+		"S1: a Foo that is terminating, or cannot be read, deletes nothing": func(c *testCluster) {
 			c.drift()
 			foo := c.foo.DeepCopy()
 			c.edit(func(foo *v1alpha1.Foo) { terminate(foo); foo.Generation-- })
@@ -315,7 +315,7 @@ func TestDelete(t *testing.T) {
 				c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), is, readFoo)
 			}
 		},
-		"rule 8: a Deployment that is gone needs no delete, and the next sync waits for the cache for 30 seconds at most": func(c *testCluster) {
+		"S1: a Deployment that is gone needs no delete, and the next sync waits for the cache for 30 seconds at most": func(c *testCluster) {
 			c.drift()
 			c.remove(deployments)
 			deletesWeb(c)

@@ -40,7 +40,8 @@ const (
 
 var (
 	fooVerbs = []sim.Verb{
-		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage, sim.Rename, sim.Swap,
+		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage,
+		sim.Rename, sim.Swap, // +drop:rename
 		sim.DeleteFoo, sim.DeleteFoo, sim.RecreateFoo, sim.AddCondition,
 	}
 	deploymentVerbs = []sim.Verb{

@@ -190,7 +190,7 @@ func TestPolicy(t *testing.T) {
 // defaultImage is what the controller runs if a Foo names no image.
 const defaultImage = "nginx:latest"
 
-// TestNamespacedVariant runs the variant for a namespace, under the policy for the controller, which refuses a rename.
+// TestNamespacedVariant runs the variant for a namespace, under the policy for the controller.
 func TestNamespacedVariant(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -201,16 +201,16 @@ func TestNamespacedVariant(t *testing.T) {
 	e.awaitReady("x")
 	e.kubectl(`patch deployment old -p '{"spec":{"template":{"spec":{"volumes":[{"name":"host","hostPath":{"path":"/tmp"}}]}}}}'`)
 	e.kubectl("rollout status deployment old")
+	// The controller changes what it owns, as long as it leaves the template as it is.
+	e.update("x", replicas(3))
+	e.awaitReady("x")
+	// +drop:rename
 	e.update("x", deploymentName("new"))
 	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "starts no Pods with a hostPath volume; remove it", "the former Deployment", "old")
-
-	// The controller changes what it owns, as long as it leaves the template as it is.
-	e.update("x", deploymentName("old"), replicas(3))
-	e.awaitReady("x")
-	e.update("x", deploymentName("new"))
 	e.kubectl(`patch deployment old --type=json -p '[{"op":"remove","path":"/spec/template/spec/volumes"}]'`)
 	e.awaitReady("x")
 	e.awaitGone("old")
+	// +drop:end
 	e.awaitMemcached("y", 1) // +drop:memcached
 }
 

@@ -43,9 +43,9 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]func(t *testing.T){
 		"rule 4: a Deployment of the stock sample is taken over, and drift reverted, without a Pod restart":     repairs,
-		"rule 8: a rename that stalls leaves the former Deployment serving, and selectors select both":          renameStalls,
+		"rule 8: a rename that stalls leaves the former Deployment serving, and selectors select both":          renameStalls, // +drop:rename
 		"rule 10: an orphaned Deployment is left alone, and the command of the message has it adopted":          adoption,
-		"rule 11: under a quota of one Deployment a rename waits, the message says why, and there is one event": quotaOfOne,
+		"rule 11: under a quota of one Deployment a rename waits, the message says why, and there is one event": quotaOfOne, // +drop:rename
 		"rule 13: the API server refuses a status of a Foo that was created anew":                               statusPatch,
 		"a Pod Security level that refuses the Pods makes the Foo stalled, and the message tells":               restrictedNamespace,
 		"rule 21: the status names the writer that undoes repairs, and an autoscaler works on the Foo":          contention,
@@ -119,40 +119,6 @@ func podsOf(pods []corev1.Pod, deployment string) (count int) {
 	return count
 }
 
-// renameStalls also shows what follows from the equal selectors of both Deployments (docs/operations.md). The
-// former Deployment is paused, and its template asks for what no node has: only the Pods of a copy never start.
-func renameStalls(t *testing.T) {
-	e := startEnv(t, "")
-	e.create("x", deploymentName("old"), replicas(2))
-	e.awaitReady("x")
-	e.kubectl(`patch deployment old -p '{"spec":{"paused":true,"progressDeadlineSeconds":2,"template":{"spec":{"nodeSelector":{"no":"node"}}}}}'`)
-	e.awaitReason("x", v1alpha1.ReasonDeploymentPaused, "kubectl rollout resume")
-	e.update("x", deploymentName("new"))
-	e.awaitReason("x", v1alpha1.ReasonDeploymentStalled, `the former Deployment "old" still serves`, "kubectl delete deployment old")
-	// An HPA lists Pods by the selector of the scale subresource, kubectl logs by that of the Deployment.
-	for _, selector := range []string{e.foo("x").Status.Selector, metav1.FormatLabelSelector(e.deployment("new").Spec.Selector)} {
-		pods, err := shared.kube.CoreV1().Pods(e.namespace).List(e.Context(), metav1.ListOptions{LabelSelector: selector})
-		e.must(err)
-		if podsOf(pods.Items, "old") != 2 || podsOf(pods.Items, "new") == 0 {
-			t.Errorf("selector %q selects %d Pods of the former and %d of the new Deployment", selector, podsOf(pods.Items, "old"), podsOf(pods.Items, "new"))
-		}
-	}
-	e.kubectl("delete deployment old --cascade=orphan")
-	present := e.deployment("new")
-	e.eventually("the new Deployment adopts the former one's ReplicaSets", func(ctx context.Context) error {
-		all, err := shared.kube.AppsV1().ReplicaSets(e.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range all.Items {
-			if !metav1.IsControlledBy(&all.Items[i], present) {
-				return fmt.Errorf("ReplicaSet %s has the owners %v", all.Items[i].Name, all.Items[i].OwnerReferences)
-			}
-		}
-		return nil
-	})
-}
-
 func adoption(t *testing.T) {
 	e := startEnv(t, "")
 	e.create("x", replicas(2))
@@ -174,32 +140,6 @@ func adoption(t *testing.T) {
 		after.Annotations[v1alpha1.AdoptByAnnotation] != "" || !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
 		t.Errorf("the Deployment was %+v and became %+v", before, after)
 	}
-}
-
-// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
-// Otherwise a recount that began before one existed would admit another.
-func (e *env) setQuota(deployments, used int) {
-	e.Helper()
-	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
-	for field, value := range map[string]int{"hard": deployments, "used": used} {
-		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
-	}
-}
-
-func quotaOfOne(t *testing.T) {
-	e := startEnv(t, "")
-	foo := e.create("x", deploymentName("old"))
-	e.awaitReady("x")
-	e.setQuota(1, 1)
-	e.update("x", deploymentName("new"))
-	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "the API server refused", `deployments.apps "new" is forbidden: exceeded quota: few`,
-		"the former Deployment", "old", "raise the quota")
-	e.setQuota(2, 1)
-	e.update("x", replicas(2))
-	e.awaitReady("x")
-	e.awaitGone("old")
-	// The controller tried many times and sent one event.
-	e.awaitEvent(foo, v1alpha1.ReasonDeploymentRejected)
 }
 
 // statusPatch sends the request with which the controller writes a status: the resourceVersion alone
@@ -235,9 +175,11 @@ func restrictedNamespace(t *testing.T) {
 		"kubectl edit deployment x -n "+e.namespace)
 	e.kubectl("patch deployment x -p '" + restricted + "'")
 	e.awaitReady("x")
+	// +drop:rename
 	e.update("x", deploymentName("renamed"))
 	e.awaitReady("x")
 	e.awaitGone("x")
+	// +drop:end
 }
 
 func contention(t *testing.T) {

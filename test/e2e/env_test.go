@@ -263,6 +263,20 @@ func newFoo(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
 	return foo
 }
 
+// +drop:rename,hostile
+
+// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
+// Otherwise a recount that began before one existed would admit another.
+func (e *env) setQuota(deployments, used int) {
+	e.Helper()
+	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
+	for field, value := range map[string]int{"hard": deployments, "used": used} {
+		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
+	}
+}
+
+// +drop:end
+
 func deploymentName(name string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.DeploymentName = name }
 }

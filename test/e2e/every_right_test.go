@@ -136,7 +136,10 @@ func (e *env) keepBusy(missing string) (flags string) {
 // keepFoosBusy creates Foos whose Deployments differ from the spec, by a field or by the name.
 func keepFoosBusy(e *env, _ string) (flags string) {
 	e.Helper()
-	for _, foo := range []struct{ name, asksFor string }{{"foo-drift", "foo-drift"}, {"foo-renamed", "foo-new"}} {
+	for _, foo := range []struct{ name, asksFor string }{
+		{"foo-drift", "foo-drift"},
+		{"foo-renamed", "foo-new"}, // +drop:rename
+	} {
 		deployment := stockDeployment(e.create(foo.name, deploymentName(foo.asksFor)))
 		deployment.Name, deployment.Labels = foo.name, map[string]string{managedBy: "sample-controller"}
 		// The controller deletes no Deployment that it has not written.

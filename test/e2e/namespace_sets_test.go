@@ -113,9 +113,11 @@ func TestNamespaceSets(t *testing.T) {
 			e.settle()
 			e.applyMemcached("y", 1) // +drop:memcached
 			e.awaitReady("x")
+			// +drop:rename
 			e.update("x", deploymentName("new"))
 			e.awaitReady("x")
 			e.awaitGone("old")
+			// +drop:end
 			e.awaitMemcached("y", 1) // +drop:memcached
 			e.requireWriters(e.startMark, i.user())
 		}
@@ -168,11 +170,12 @@ func TestNamespaceInTwoSets(t *testing.T) {
 	}
 	for _, name := range names {
 		disputed.awaitReady(name)
-		disputed.update(name, deploymentName("new-"+name), replicas(2))
+		disputed.update(name, deploymentName("new-"+name)) // +drop:rename
+		disputed.update(name, replicas(2))
 	}
 	for _, name := range names {
 		disputed.awaitReady(name)
-		disputed.awaitGone("old-" + name)
+		disputed.awaitGone("old-" + name) // +drop:rename
 	}
 	one.namespaces[0].settle()
 	other.namespaces[0].settle()

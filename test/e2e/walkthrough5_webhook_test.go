@@ -193,8 +193,10 @@ func (w *webhookEnv) admission(t *testing.T) {
 	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
 	w.kubectl(t, "create deployment foreign --image=foreign --replicas=0")
 	w.awaitRefused(t, "foreign", "a Deployment that has no controller")
+	// +drop:rename
 	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
 	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
+	// +drop:end
 	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
 	// A Foo that is replaced by one without a deploymentName keeps its own.
 	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))

@@ -131,11 +131,13 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		if foo := Read[*v1alpha1.Foo](w, acting.Name); tells && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
 			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)
 		}
-		j.recreate(w, d, violated)
+		j.recreate(w, d, violated) // +drop:rename
 	case w.Request.Verb == "patch":
 		j.patch(w, acting, violated)
-	case w.Request.Verb == "delete":
-		j.delete(w, acting, violated)
+	case w.Request.Verb == "delete": // +drop:rename
+		j.delete(w, acting, violated) // +drop:rename
+	default:
+		violated("S1: a %s of a Deployment", w.Request.Verb)
 	}
 	if w.After == nil || w.Before == nil || w.After.GetResourceVersion() != w.Before.GetResourceVersion() {
 		if acting.Generation < h.Applied {
@@ -171,71 +173,13 @@ func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any
 		violated("rule 4: Deployment %s was changed in a field of others: %s", before.Name, diff)
 	}
 	if before.Name != acting.Spec.DeploymentName {
-		violated("rule 8: the former Deployment %s was patched", before.Name)
+		violated("S2: Deployment %s was patched, which the spec does not name", before.Name)
 	}
+	// +drop:rename
 	if before.Spec.Replicas != nil && *before.Spec.Replicas == 0 {
 		j.recreate(w, after, violated)
 	}
-}
-
-// recreate checks that no Pods of the Deployment run beside those of one with strategy Recreate that it follows, unless
-// a user has changed that since the sync has read it.
-func (j *Foo) recreate(w *Write, d *appsv1.Deployment, violated func(string, ...any)) {
-	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-		return
-	}
-	for _, object := range w.Store.Objects(sim.Deployments) {
-		former := object.(*appsv1.Deployment)
-		if read := Read[*appsv1.Deployment](w, former.Name); read != nil && read.Generation != former.Generation {
-			continue
-		}
-		if owner := sim.Owner(former); former.Name != d.Name && owner != nil && owner.UID == sim.Owner(d).UID && sim.WrittenByController(former) &&
-			former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && former.Status.Replicas > 0 {
-			violated("rule 8: Deployment %s was given Pods beside those of %s, whose strategy is Recreate", d.Name, former.Name)
-		}
-	}
-}
-
-// delete checks S4 and rule 8 by what the sync has read live.
-func (j *Foo) delete(w *Write, acting *v1alpha1.Foo, violated func(string, ...any)) {
-	former := w.Before.(*appsv1.Deployment)
-	if owner := sim.Owner(former); owner == nil || owner.UID != acting.UID {
-		violated("S1: Deployment %s was deleted for Foo %s, and belongs to %+v", former.Name, acting.Name, former.OwnerReferences)
-	}
-	if !sim.WrittenByController(former) {
-		violated("rule 8: Deployment %s was deleted, which a user made", former.Name)
-	}
-	foo := Read[*v1alpha1.Foo](w, acting.Name)
-	if foo == nil || foo.UID != acting.UID || foo.Generation != acting.Generation || foo.DeletionTimestamp != nil || foo.Spec.DeploymentName == former.Name {
-		violated("rule 8: Deployment %s was deleted for Foo %s, which was read live as %v", former.Name, acting.Name, foo)
-		return
-	}
-	present := Read[*appsv1.Deployment](w, foo.Spec.DeploymentName)
-	if present == nil {
-		violated("S4: Deployment %s was deleted, and %s was not read live", former.Name, foo.Spec.DeploymentName)
-		return
-	}
-	switch owner := sim.Owner(present); {
-	case owner == nil:
-		violated("S4: Deployment %s was deleted, while nobody owns %s", former.Name, present.Name)
-	case owner.UID == foo.UID:
-		hasPods := present.Spec.Replicas == nil || *present.Spec.Replicas > 0
-		asksForNone := foo.Spec.Replicas != nil && *foo.Spec.Replicas == 0
-		if present.DeletionTimestamp != nil || !sim.RolledOut(present) || !hasPods && !asksForNone && former.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-			violated("S4: Deployment %s was deleted, while %s is not rolled out", former.Name, present.Name)
-		}
-	default:
-		// A cycle: the other Foos were read live, and one of them asks for the former Deployment.
-		if other := Read[*v1alpha1.Foo](w, owner.Name); other == nil || other.UID != owner.UID || other.Name < foo.Name {
-			violated("S4: Deployment %s was deleted, while %s belongs to Foo %s", former.Name, present.Name, owner.Name)
-		}
-		if !slices.ContainsFunc(w.Reads, func(object sim.Object) bool {
-			other, ok := object.(*v1alpha1.Foo)
-			return ok && other.Name > foo.Name && other.Spec.DeploymentName == former.Name
-		}) {
-			violated("S4: Deployment %s was deleted in no cycle", former.Name)
-		}
-	}
+	// +drop:end
 }
 
 // status checks S3.

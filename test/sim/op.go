@@ -34,8 +34,8 @@ const (
 	CreateFoo        Verb = "create a Foo"
 	ScaleFoo         Verb = "scale a Foo"
 	SetImage         Verb = "set the image of a Foo"
-	Rename           Verb = "rename the Deployment of a Foo"
-	Swap             Verb = "swap the names of two Foos"
+	Rename           Verb = "rename the Deployment of a Foo" // +drop:rename
+	Swap             Verb = "swap the names of two Foos"     // +drop:rename
 	DeleteFoo        Verb = "delete a Foo"
 	RecreateFoo      Verb = "delete and recreate a Foo"
 	AddCondition     Verb = "add a condition of another controller"

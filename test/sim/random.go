@@ -60,7 +60,8 @@ func Operations() *rapid.Generator[Op] { return rapid.Custom(drawOp) }
 func drawOp(t *rapid.T) Op {
 	op := Op{Verb: rapid.SampledFrom([]Verb{
 		CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo,
-		Rename, Rename, Rename, Rename, Rename, Rename, Swap, Swap, ScaleFoo, ScaleFoo, SetImage,
+		Rename, Rename, Rename, Rename, Rename, Rename, Swap, Swap, // +drop:rename
+		ScaleFoo, ScaleFoo, SetImage,
 		DeleteFoo, DeleteFoo, RecreateFoo, RecreateFoo, AddCondition, CreateForeign, CopyDeployment,
 		EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment,
 		DeleteDeployment, DeleteDeployment, Rewrite,
@@ -77,8 +78,8 @@ func drawOp(t *rapid.T) Op {
 		}
 	case SetImage:
 		op.NewImage = rapid.SampledFrom([]string{"nginx:1", "nginx:2", "", StalledImage, StalledImage}).Draw(t, "image")
-	case Swap:
-		op.Other = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "other")
+	case Swap: // +drop:rename
+		op.Other = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "other") // +drop:rename
 	case CopyDeployment:
 		op.Other = rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "copy")
 	case DeleteFoo, DeleteDeployment:

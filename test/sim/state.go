@@ -92,7 +92,7 @@ func (s State) checkFoo(foo *v1alpha1.Foo, report func(string, ...any)) {
 	}
 }
 
-// checkBlocked checks rules 5, 8, 9 and 10: also that an adoption that was asked for came.
+// checkBlocked checks rules 5, 9 and 10: also that an adoption that was asked for came.
 func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployment *appsv1.Deployment, report func(string, ...any)) {
 	expect(ready, v1alpha1.ReasonDeploymentNotOwned, strconv.Quote(deployment.Name), report)
 	if owner := s.currentOwner(foo); owner != nil {
@@ -104,6 +104,7 @@ func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployme
 	if status := &foo.Status; status.AvailableReplicas != 0 || status.Replicas != 0 || status.Selector != "" {
 		report("owns no Deployment, but its status says %d available of %d, selector %q", status.AvailableReplicas, status.Replicas, status.Selector)
 	}
+	// +drop:rename
 	seen := map[string]bool{}
 	// Rule 8: a copy that a user made ends the cycle, since its owner does not delete it.
 	for at, owner := foo, s.currentOwner(foo); owner != nil && !seen[owner.Name] && WrittenByController(s.Deployments[at.Spec.DeploymentName]); at, owner = owner, s.currentOwner(owner) {
@@ -113,6 +114,7 @@ func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployme
 		}
 		seen[owner.Name] = true
 	}
+	// +drop:end
 }
 
 // checkOwned checks rule 4, and that the status tells of the rollout.
@@ -159,8 +161,7 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	}
 }
 
-// checkDeployment checks S2: no Deployment is left over, and Ready names each one that is
-// kept.
+// checkDeployment checks that no Deployment is left over.
 func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string, ...any)) {
 	if deployment.DeletionTimestamp != nil {
 		report("is still being deleted")
@@ -171,6 +172,7 @@ func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string
 			return
 		}
 	}
+	// +drop:rename
 	owner := Owner(deployment)
 	if owner == nil {
 		return
@@ -188,6 +190,7 @@ func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string
 	if present := s.Deployments[wanted]; WrittenByController(deployment) && (present == nil || owns(foo, present) && RolledOut(present)) {
 		report("is left over: its Foo %s asks for %s", foo.Name, wanted)
 	}
+	// +drop:end
 }
 
 // currentOwner returns the Foo that owns the Deployment which foo asks for. It returns nil

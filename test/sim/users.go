@@ -55,6 +55,7 @@ func (op Op) Do(u User) {
 		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
 	case SetImage:
 		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
+	// +drop:rename
 	case Rename:
 		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = op.Deployment })
 	case Swap:
@@ -64,6 +65,7 @@ func (op Op) Do(u User) {
 			changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(b, a) })
 			changeSpec(u, op.Other, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(a, b) })
 		}
+	// +drop:end
 	case DeleteFoo:
 		u.Delete(Foos, op.Foo, op.Propagation)
 	case RecreateFoo:

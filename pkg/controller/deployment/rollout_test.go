@@ -281,7 +281,7 @@ func TestLabelValue(t *testing.T) {
 		long: strings.Repeat("a", 52) + "-ffe054fe7a",
 	} {
 		if got := LabelValue(name); got != want {
-			t.Errorf("rule 8: the label value of %q is %q, want %q", name, got, want)
+			t.Errorf("the label value of %q is %q, want %q", name, got, want)
 		}
 	}
 }

@@ -74,9 +74,12 @@ type FooSpec struct {
 
 // FooDeployment says which Deployment a Foo asks for.
 type FooDeployment struct {
-	// name is the name of the Deployment to run, in the Foo's namespace. When it changes,
-	// the controller creates the new Deployment, and deletes the old one once the Pods of the
-	// new one are available.
+	// name is the name of the Deployment to run, in the Foo's namespace.
+	// +drop:rename
+	// When it changes, the controller creates the new Deployment, and deletes the old one
+	// once the Pods of the new one are available.
+	// +drop:end
+	// +without:rename +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed"
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

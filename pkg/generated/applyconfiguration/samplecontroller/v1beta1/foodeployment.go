@@ -23,9 +23,9 @@ package v1beta1
 //
 // FooDeployment says which Deployment a Foo asks for.
 type FooDeploymentApplyConfiguration struct {
-	// name is the name of the Deployment to run, in the Foo's namespace. When it changes,
-	// the controller creates the new Deployment, and deletes the old one once the Pods of the
-	// new one are available.
+	// name is the name of the Deployment to run, in the Foo's namespace.
+	// When it changes, the controller creates the new Deployment, and deletes the old one
+	// once the Pods of the new one are available.
 	Name *string `json:"name,omitempty"`
 	// image is the image of the container nginx. If it is unset, a new Deployment
 	// gets nginx:latest, and the controller does not change the image of an

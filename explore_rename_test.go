@@ -1,0 +1,64 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/explore"
+	"example.com/sample-controller/test/sim"
+)
+
+// withRenames adds renames to those starts in which Foo x has Deployment a, and starts that are about renames.
+func withRenames(starts []explore.Start) []explore.Start {
+	const x, y, a, b = "x", "y", "a", "b"
+	then := explore.FooOperations
+	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
+	renameX, renameY := sim.Op{Verb: sim.Rename, Foo: x, Deployment: b}, sim.Op{Verb: sim.Rename, Foo: y, Deployment: a}
+	renameBack := sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}
+	imageX, stallX := sim.Op{Verb: sim.SetImage, Foo: x, NewImage: "nginx:2"}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
+	deleteX, deleteA := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
+	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
+	editB := sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditReplicas, Replicas: 0}
+	recreateA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditRecreate}
+	copyA := sim.Op{Verb: sim.CopyDeployment, Deployment: a, Other: "c"}
+	withImage := explore.Operation{Story: "kubectl edit foo x: another name and another image", Do: func(store *sim.Store) {
+		store.Change(sim.Foos, x, func(foo sim.Object) {
+			spec := &foo.(*v1alpha1.Foo).Spec
+			spec.DeploymentName, spec.Image = b, "nginx:2"
+		})
+	}}
+	for i := range starts {
+		switch start := &starts[i]; start.Name {
+		case "x has a":
+			start.Then = append(start.Then, withImage)
+			fallthrough
+		case "x has a, y waits for it", "x has a with an image":
+			start.Then = append(start.Then, then(renameX)...)
+		}
+	}
+	return append(starts,
+		explore.Start{
+			Name: "x moves from a to b, which stalls", Operations: then(createX, stallX, renameX), Part: "1+0", All: "1+1 2+0",
+			Then: then(imageX, renameBack, deleteX, deleteA, editA, editB),
+		},
+		explore.Start{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1 2+0"},
+		explore.Start{
+			Name: "x has a with strategy Recreate, and a copy of it", Operations: then(createX, recreateA, copyA),
+			Then: then(renameX, editB, deleteA), Part: "1+0", All: "1+1 2+0",
+		},
+	)
+}
