@@ -21,8 +21,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -76,4 +78,14 @@ func quotaOfOne(t *testing.T) {
 	e.awaitGone("old")
 	// The controller tried many times and sent one event.
 	e.awaitEvent(foo, v1alpha1.ReasonDeploymentRejected)
+}
+
+// podsOf returns how many Pods there are of the Deployment of that name.
+func podsOf(pods []corev1.Pod, deployment string) (count int) {
+	for i := range pods {
+		if strings.HasPrefix(pods[i].Name, deployment+"-") {
+			count++
+		}
+	}
+	return count
 }

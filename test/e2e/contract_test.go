@@ -22,11 +22,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,16 +106,6 @@ func repairs(t *testing.T) {
 const addSidecar = `{"spec":{"template":{"metadata":{"labels":{"theirs":"kept"}},"spec":{"containers":[
 	{"name":"nginx","image":"nginx:theirs","env":[{"name":"A","value":"b"}],"resources":{"requests":{"cpu":"1m"}}},
 	{"name":"sidecar","image":"sidecar:1"}]}}}}`
-
-// podsOf returns how many Pods there are of the Deployment of that name.
-func podsOf(pods []corev1.Pod, deployment string) (count int) {
-	for i := range pods {
-		if strings.HasPrefix(pods[i].Name, deployment+"-") {
-			count++
-		}
-	}
-	return count
-}
 
 func adoption(t *testing.T) {
 	e := startEnv(t, "")

@@ -259,10 +259,13 @@ func imageOf(deployment *appsv1.Deployment) string {
 	return ""
 }
 
+// +drop:rename
 func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	ref := Owner(deployment)
 	return ref != nil && ref.UID == foo.UID
 }
+
+// +drop:end
 
 // UnownedDiff returns how two versions of a Deployment differ in fields that the controller
 // does not own, "" if they do not.
