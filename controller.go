@@ -115,11 +115,11 @@ func (c *Controller) enqueueAsking(deployment cache.ObjectName) {
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on foos/finalizers
-// to set blockOwnerDeletion.
+// to set blockOwnerDeletion, and delete on a Deployment to change its owner reference (rules 4 and 10).
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status,verbs=patch
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/finalizers,verbs=update
-// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
 // returns after which time to sync again at the latest, 0 for only after an event. After an error the

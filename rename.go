@@ -179,8 +179,6 @@ func isRolledOut(d *appsv1.Deployment, needsPods bool, now time.Time) bool {
 	return deployment.Rollout(d, now).Status == metav1.ConditionTrue && (!needsPods || d.Status.AvailableReplicas > 0)
 }
 
-// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=delete
-
 // cleanUp deletes what planCleanup plans, after live reads of all that it depends on: the caches may
 // be behind. Each deletion also reads the Foo live. It returns the old Deployments that are left, and the
 // refusal that it got, of a write to current, with those of deletions. It does nothing after another error.

@@ -134,14 +134,17 @@ func (e *env) keepBusy(missing string) (flags string) {
 }
 
 // keepFoosBusy creates Foos whose Deployments differ from the spec, by a field or by the name.
-func keepFoosBusy(e *env, _ string) (flags string) {
+func keepFoosBusy(e *env, missing string) (flags string) {
 	e.Helper()
 	for _, foo := range []struct{ name, asksFor string }{
 		{"foo-drift", "foo-drift"},
-		{"foo-renamed", "foo-new"}, // +drop:rename
+		{"foo-renamed", "foo-new"},
 	} {
 		deployment := stockDeployment(e.create(foo.name, deploymentName(foo.asksFor)))
 		deployment.Name, deployment.Labels = foo.name, map[string]string{managedBy: "sample-controller"}
+		if missing == "delete apps/deployments" {
+			deployment.OwnerReferences[0].BlockOwnerDeletion = nil
+		}
 		// The controller deletes no Deployment that it has not written.
 		_, err := e.deployments().Create(e.Context(), deployment, metav1.CreateOptions{FieldManager: "sample-controller"})
 		e.must(err)
@@ -179,11 +182,14 @@ func (e *env) refused(user, token, missing string) error {
 			continue
 		}
 		right := r.right()
-		// RBAC allowed the creation, so the admission plugin
-		// OwnerReferencesPermissionEnforcement refused the owner reference.
+		// If RBAC allowed the write, the admission plugin OwnerReferencesPermissionEnforcement refused the owner
+		// reference.
 		isDependent := slices.Contains(shared.dependents, schema.GroupResource{Group: r.ObjectRef.APIGroup, Resource: r.resource()}.String())
-		if r.Verb == "create" && isDependent && r.Annotations["authorization.k8s.io/decision"] == "allow" {
+		switch isRefused := isDependent && r.Annotations["authorization.k8s.io/decision"] == "allow"; {
+		case isRefused && r.Verb == "create":
 			right = shared.kindOfObject(r.ObjectRef.Name).finalizersRight()
+		case isRefused && r.Verb == "patch":
+			right = rightOf("delete", r.ObjectRef.APIGroup, r.resource())
 		}
 		if right != missing {
 			e.Fatalf("the API server refused to %s, though the controller lacks only the right to %s", right, missing)

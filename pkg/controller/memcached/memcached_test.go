@@ -216,7 +216,7 @@ func TestRepairs(t *testing.T) {
 		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
 	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
 	diffs := func(s *corev1.Service) controller.Patch { return diffService(newOwnedService(), s) }
-	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
+	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "ports", "selector"},
 		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
 }
 

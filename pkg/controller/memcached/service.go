@@ -79,8 +79,9 @@ func newService(memcached *v1alpha1.Memcached, selector map[string]string) *core
 }
 
 // diffService compares the fields that this controller enforces, and no others, and returns the
-// patch that repairs them. Both have the same owner. clusterIP is not among the fields: it cannot be
-// changed. TrimService must keep each of these fields.
+// patch that repairs them. clusterIP is not among the fields: it cannot be changed. The owner reference is
+// not: OwnerReferencesPermissionEnforcement requires the right to delete for that. TrimService must keep
+// each of these fields.
 func diffService(desired, current *corev1.Service) controller.Patch {
 	patch := controller.NewPatch(current)
 	patch.ReplaceMap(current.Spec.Selector, desired.Spec.Selector, "selector", "spec", "selector")
@@ -89,7 +90,6 @@ func diffService(desired, current *corev1.Service) controller.Patch {
 		patch.Set([]any{map[string]string{"$patch": "replace"}, want}, "ports", got, describeServicePorts(want), "spec", "ports")
 	}
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
-	patch.CompareController(current, desired)
 	return patch
 }
 

@@ -72,14 +72,14 @@ func newConfigMap(setting *v1alpha1.Setting) *corev1.ConfigMap {
 	}
 }
 
-// diffConfigMap compares the fields that this controller enforces, and no others: the data, whether there is a
-// managed-by label, and the owner reference. It returns the patch that repairs them. Both have the same owner.
+// diffConfigMap compares the fields that this controller enforces, and no others: the data, and whether there is
+// a managed-by label. It returns the patch that repairs them. The owner reference is not among them: the admission
+// plugin OwnerReferencesPermissionEnforcement requires the right to delete for that.
 // TrimConfigMap must keep each of these fields.
 func diffConfigMap(_ *v1alpha1.Setting, desired, current *corev1.ConfigMap) controller.Patch {
 	patch := controller.NewPatch(current)
 	patch.ReplaceMap(current.Data, desired.Data, "data", "data")
 	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
-	patch.CompareController(current, desired)
 	return patch
 }
 

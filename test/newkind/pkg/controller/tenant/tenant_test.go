@@ -232,7 +232,7 @@ func TestSyncHandler(t *testing.T) {
 func TestRepairs(t *testing.T) {
 	diff := func(c *corev1.ConfigMap) controller.Patch { return diffConfigMap(nil, newConfigMap(newTenant()), c) }
 	fields := fixture.CheckRepairs(t, newOwned(), diff, TrimConfigMap)
-	fixture.Differ(t, "rule Z4: fields that are repaired", []string{"data", "label app.kubernetes.io/managed-by", "owner reference"}, fields)
+	fixture.Differ(t, "rule Z4: fields that are repaired", []string{"data", "label app.kubernetes.io/managed-by"}, fields)
 
 	many := newOwned(func(c *corev1.ConfigMap) {
 		for i := range 2 * maxKeys {
