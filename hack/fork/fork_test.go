@@ -223,7 +223,7 @@ func TestConvert(t *testing.T) {
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}
-			if strings.Contains(drop, "crontab") && !strings.Contains(drop, "check") {
+			if strings.Contains(drop, "crontab") && !strings.Contains(drop, "check") || drop == "rename" {
 				changed["WITH"] = strings.Join(partNames(true), ",")
 			}
 			o := newTestOptions(t, changed)
