@@ -293,17 +293,19 @@ tutorial() {
   done
 }
 
-# forks [NAME=VALUE...] makes the fork with these variables of `make fork`, or one with everything dropped and one with
-# nothing, and checks that they compile, with the tests of all build tags, and that the tests pass. With FULL=1 also
-# that generating again changes nothing, and that linters find nothing.
+# forks [NAME=VALUE...] makes the fork with these variables of `make fork`, or one with everything dropped, one with
+# nothing, and one for each kind with whose name code beside Foo might call something, and checks that they compile,
+# with the tests of all build tags, and that the tests pass. With FULL=1 also that generating again changes nothing, and
+# that linters find nothing.
 forks() {
   interruptible go build -o "${WORK}/bin/fork" ./hack/fork
   if [[ $# -gt 0 ]]; then
     verify_fork "$@"
     return
   fi
-  verify_fork DROP="$(find artifacts/examples -name '*-crd.yaml' | sed 's|.*/\(.*\)-crd.yaml|\1|' | tr '\n' ',')webhooks,newkind,check,explore"
+  verify_fork DROP="$(find artifacts/examples -name '*-crd.yaml' | sed 's|.*/\(.*\)-crd.yaml|\1|' | tr '\n' ',')webhooks,rename,newkind,check,explore"
   verify_fork MODULE=github.com/acme/fork-check/v2 GROUP=my-checks.acme.io VERSION=v1beta1 KIND=Goose PLURAL=geese
+  for kind in Cluster Client Image Task Queue Policy HTTPRoute; do verify_fork KIND="${kind}" DROP=newkind; done
 }
 # +drop:end
 

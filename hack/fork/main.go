@@ -137,6 +137,7 @@ func (o *options) validateNames(root string, refuse func(bool, string, string, .
 	stays := func(part string) bool { return !slices.Contains(o.drop, part) }
 	refuse(stays("newkind") && (!stays("check") || !stays("explore")) || stays("failover") && !stays("check"), "DROP",
 		"newkind needs check and explore: drop it, too; failover needs check: leave one of them as it is")
+	refuse(!stays("rename") && (stays("mutation") || stays("node")), "WITH", "mutation and node test renames: leave them out, or keep rename")
 	folder := "pkg/apis/" + o.GroupPackage
 	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.Group, folder)
 }
@@ -157,9 +158,6 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	}
 	files, err := convert(o, original)
 	if err != nil {
-		return err
-	}
-	if err := tree.CheckNames(original, files, o.Kind); err != nil {
 		return err
 	}
 	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
@@ -222,10 +220,11 @@ func write(ctx context.Context, root string, o *options, files []*tree.File) err
 			[]string{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.Module, "-w", "."},
 			[]string{"make", "--no-print-directory", "generate"},
 			[]string{"go", "mod", "tidy"},
+			[]string{"go", "vet", "-tags=e2e", "./..."},
 			tree.Git("add", "--all"),
 			tree.Git("-c", "commit.gpgSign=false", "commit", "--quiet", "--message="+message),
 		); err != nil {
-			return err
+			return fmt.Errorf("%w\nIf the code has a name of KIND for something else, give another one, such as %sSet", err, o.Kind)
 		}
 		all, err := tree.Read(ctx, work)
 		if err = errors.Join(err, o.checkLeftovers(all)); err != nil {

@@ -179,9 +179,6 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 		return err
 	}
 	files := convert(o, before)
-	if err := tree.CheckNames(before, slices.DeleteFunc(slices.Clone(files), func(f *tree.File) bool { return !strings.HasPrefix(f.Path, "pkg/") }), o.Kind); err != nil {
-		return err
-	}
 	singular := strings.ToLower(o.Kind)
 	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
 	err = tree.InCopy(ctx, "", before, func(work string) error {
@@ -200,7 +197,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 			[]string{"make", "--no-print-directory", "generate"},
 			[]string{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + singular},
 		); err != nil {
-			return err
+			return fmt.Errorf("%w\nIf the code has a name of KIND for something else, give another one, such as %sSet", err, o.Kind)
 		}
 		after, err := tree.List(ctx, work, all...)
 		if err != nil {

@@ -88,22 +88,16 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			texts, sources, tests := map[string]string{}, []*tree.File{}, ""
+			texts, tests := map[string]string{}, ""
 			for _, f := range convert(o, readAll(t, kind)) {
 				text := string(f.Data)
 				texts[f.Path] = text
-				if strings.HasPrefix(f.Path, "pkg/") {
-					sources = append(sources, f)
-				}
 				if strings.HasSuffix(f.Path, "_test.go") {
 					tests += text
 				}
 				if found := old.FindString(f.Path + text); found != "" && !shared.MatchString(f.Path) {
 					t.Errorf("%s has the name %s", f.Path, found)
 				}
-			}
-			if err := tree.CheckNames(readAll(t, kind), sources, kind); err != nil {
-				t.Error(err)
 			}
 			lower := strings.ToLower(kind)
 			for path, want := range map[string]string{

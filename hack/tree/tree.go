@@ -14,25 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tree reads and writes the files of a repository, runs commands there and checks names, for the commands
+// Package tree reads and writes the files of a repository, and runs commands there, for the commands
 // that copy what works under other names.
 package tree
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -170,81 +164,4 @@ func InCopy(ctx context.Context, parent string, files []*File, work func(dir str
 		return err
 	}
 	return work(dir)
-}
-
-// nameError matches the errors of go/types about names that a package declares itself.
-var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ (\(.*\) )?is not a type)`)
-
-const noImport = " hides an import"
-
-// CheckNames fails if names in packages of the files clash that did not before: because of that of the kind, for which
-// it suggests another one.
-func CheckNames(before, files []*File, kind string) error {
-	known, err := nameErrors(before)
-	if err != nil {
-		return err
-	}
-	found, err := nameErrors(files)
-	if err != nil {
-		return err
-	}
-	var problems []string
-	for problem, position := range found {
-		// Of a variable with the name of a package only what a package had before can be meant.
-		selector, isHidden := strings.CutSuffix(problem, noImport)
-		if _, ok := known[problem]; !ok && (!isHidden || slices.ContainsFunc(before, func(f *File) bool { return bytes.Contains(f.Data, []byte(selector)) })) {
-			problems = append(problems, fmt.Sprintf("\n%s: %s", position, problem))
-		}
-	}
-	if len(problems) > 0 {
-		return fmt.Errorf("KIND: %q: the code has that name for something else; give another one, such as %[1]sSet%s", kind, strings.Join(problems, ""))
-	}
-	return nil
-}
-
-// nameErrors returns what is wrong with the names in each package of the files, and where. What they import and what
-// is generated is not there, so some variables seem to be unused and some names undeclared before any change.
-func nameErrors(files []*File) (all map[string]token.Position, err error) {
-	all = map[string]token.Position{}
-	set, packages := token.NewFileSet(), map[string][]*ast.File{}
-	for _, f := range files {
-		if path.Ext(f.Path) == ".go" {
-			syntax, err := parser.ParseFile(set, f.Path, f.Data, parser.SkipObjectResolution)
-			if err != nil {
-				return nil, err
-			}
-			name := path.Dir(f.Path) + " " + syntax.Name.Name
-			packages[name] = append(packages[name], syntax)
-		}
-	}
-	config := types.Config{Error: func(err error) {
-		if problem := (types.Error{}); errors.As(err, &problem) && nameError.MatchString(problem.Msg) {
-			all[problem.Msg] = set.Position(problem.Pos)
-		}
-	}}
-	for name, syntax := range packages {
-		info := types.Info{Uses: map[*ast.Ident]types.Object{}, Scopes: map[ast.Node]*types.Scope{}}
-		// Its error is one of those above.
-		_, _ = config.Check(name, set, syntax, &info)
-		for _, file := range syntax {
-			for _, hidden := range hiddenImports(file, &info) {
-				all[types.ExprString(hidden)+noImport] = set.Position(hidden.Pos())
-			}
-		}
-	}
-	return all, nil
-}
-
-// hiddenImports returns the selectors of something else that has the name of an import of the file.
-func hiddenImports(file *ast.File, info *types.Info) (hidden []*ast.SelectorExpr) {
-	ast.Inspect(file, func(node ast.Node) bool {
-		if selector, ok := node.(*ast.SelectorExpr); ok {
-			name, _ := selector.X.(*ast.Ident)
-			if _, isImport := info.Uses[name].(*types.PkgName); name != nil && info.Uses[name] != nil && !isImport && info.Scopes[file].Lookup(name.Name) != nil {
-				hidden = append(hidden, selector)
-			}
-		}
-		return true
-	})
-	return hidden
 }
