@@ -68,8 +68,8 @@ func (s *sequence) drawOperation() sim.Op {
 	case sim.CreateFoo:
 		op.Deployment = draw(s.random, append(deploymentNames, deploymentNames[0], "")...)
 		op.NewImage = draw(s.random, "", op.NewImage)
-	case sim.Swap:
-		op.Other = draw(s.random, fooNames...)
+	case sim.Swap: // +drop:rename
+		op.Other = draw(s.random, fooNames...) // +drop:rename
 	case sim.CopyDeployment:
 		op.Other = draw(s.random, deploymentNames...)
 	}
