@@ -19,6 +19,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -186,7 +188,7 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 			continue
 		}
 		object := v.Object.DeepCopy().Object
-		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name"} {
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name", "generation"} {
 			unstructured.RemoveNestedField(object, "metadata", field)
 		}
 		// How often another controller acted is no part of the end.
@@ -197,9 +199,10 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 			annotations = nil
 		}
 		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
-		if v.Resource != c.owners.Resource {
-			unstructured.RemoveNestedField(object, "metadata", "generation")
-			unstructured.RemoveNestedField(object, "status", "observedGeneration")
+		// The scheduler's choice.
+		unstructured.RemoveNestedField(object, "spec", "nodeName")
+		if conditions, ok, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions"); ok {
+			sortByType(conditions)
 		}
 		if !tracked[v.Resource+"/status"] {
 			delete(object, "status")
@@ -209,11 +212,27 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 			word := replace.Replace(fmt.Sprint(value))
 			if _, err := time.Parse(time.RFC3339, word); err == nil {
 				word = "<time>"
+			} else if strings.HasSuffix(path, "/observedGeneration") && word == strconv.FormatInt(v.Object.GetGeneration(), 10) {
+				// The generation of some kinds grows when check touches their annotations.
+				word = "<generation>"
+			} else if strings.HasPrefix(word, "kube-api-access-") {
+				// The volume that the API server adds to a Pod.
+				word = "kube-api-access"
 			}
 			s[prefix+path] = word
 		}
 	}
 	return s
+}
+
+// sortByType sorts conditions, whose order has no meaning.
+func sortByType(conditions any) {
+	list, _ := conditions.([]any)
+	slices.SortFunc(list, func(a, b any) int {
+		x, _ := a.(map[string]any)
+		y, _ := b.(map[string]any)
+		return strings.Compare(fmt.Sprint(x["type"]), fmt.Sprint(y["type"]))
+	})
 }
 
 // differences returns the lines in which two states differ, without the ignored ones. An object that one of them lacks
@@ -298,10 +317,14 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 			last = fmt.Errorf("the API server does not keep the change")
 			continue
 		}
-		changed := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": got.GetAPIVersion(), "kind": got.GetKind(), "metadata": map[string]any{"name": name}, "spec": got.Object["spec"],
-		}}
-		return patch, changed, nil
+		// Not what the API server returned: it may have added fields that nobody may send.
+		changed := &unstructured.Unstructured{}
+		decoded, err := jsonpatch.DecodePatch(patch)
+		if err == nil {
+			patched, failed := decoded.Apply(trace.MustEncode(object))
+			err = errors.Join(failed, changed.UnmarshalJSON(patched))
+		}
+		return patch, changed, err
 	}
 	return nil, nil, last
 }
