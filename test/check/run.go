@@ -336,7 +336,8 @@ func (r *run) act(ctx context.Context, s *step, was any) error {
 		return err
 	}
 	client, names, err := r.resolve(&s.On, with)
-	if err == nil && len(names) == 0 {
+	// The controller may adopt what check makes foreign.
+	if err == nil && len(names) == 0 && s.On.Where != "foreign" {
 		err = errors.New("there is no such object")
 	}
 	patchType, patch := types.MergePatchType, []byte(s.Merge)
