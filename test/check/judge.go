@@ -41,6 +41,12 @@ type finding struct {
 	Without, Requests []string
 }
 
+// cause is what findings have in common that a run with a fault does not repeat: not the objects and the output.
+func (f *finding) cause() string {
+	line, _, _ := strings.Cut(f.Message, "\n")
+	return f.Judge + ": " + line
+}
+
 // Error implements error.
 func (f *finding) Error() string { return f.Judge + ": " + f.Message }
 
@@ -67,7 +73,7 @@ type reference struct {
 	extremes      map[string]int
 	// changed are the resources of which objects changed in the operation.
 	changed map[string]bool
-	// known are the findings, which a run with a fault does not repeat.
+	// known are the causes of findings.
 	known map[string]bool
 	// points are those that each run reached.
 	points   []recordedPoint
@@ -286,11 +292,13 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		ref.stable[resource+"/*"] = !c.ignored(resource + " * /metadata/name")
 	}
 	var findings []finding
-	var unlike []string
+	var unlike, touched []string
 	reached := map[point]int{}
 	for i, o := range runs {
 		prepared := c.stateOf(o.versions[:o.prepared], ref.tracked, newAliases(o.namespace, ref.stable))
-		end := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+		end := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
+		after := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+		touched = append(touched, differences(end, after, func(key string) bool { return ref.masked[key] || c.ignored(key) })...)
 		points := repoint(o.points, newAliases(o.namespace, ref.stable))
 		for _, p := range points {
 			reached[p.point]++
@@ -310,6 +318,7 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	if len(unlike) > 0 {
 		findings = append(findings, finding{Judge: "differs", Message: "runs without a fault end differently:\n" + strings.Join(unlike, "\n")})
 	}
+	findings = append(findings, ref.judgeTouch(runs, touched)...)
 	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
 	if s.Restores && !slices.Contains(c.suite.Keeps, s.Name) {
 		if lines := c.compare(ref, ref.prepared, ref.end); len(lines) > 0 {
@@ -319,23 +328,43 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	return ref, findings
 }
 
+// judgeTouch returns a finding if each run had work left at rest, which only a touch of its owner made it do. lines are
+// what each touch led to. Faults do not tell them again.
+func (r *reference) judgeTouch(runs []*outcome, lines []string) []finding {
+	slices.Sort(lines)
+	var left []string
+	for i := len(runs) - 1; i < len(lines); i++ {
+		if key, _, _ := strings.Cut(lines[i][2:], ": "); lines[i] == lines[i-len(runs)+1] && !r.masked[key] {
+			left, r.masked[key] = append(left, lines[i]), true
+		}
+	}
+	if left == nil {
+		return nil
+	}
+	return []finding{{Judge: "settled", Message: "it had work left, which a touch of its owner made it do:\n" + strings.Join(left, "\n")}}
+}
+
 // compare compares two states of one scenario, without what may tell of the past.
 func (c *checker) compare(ref *reference, want, got state) []string {
 	return differences(want, got, func(key string) bool {
-		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " /status") || strings.HasSuffix(key, " /metadata/generation")
+		return ref.masked[key] || c.ignored(key) || strings.Contains(key, " /status")
 	})
 }
 
 // rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding is
 // what it waited for in vain.
 func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) error {
-	quiet := r.check.suite.Quiet.Duration
+	quiet, begun := r.check.suite.Quiet.Duration, trace.Now()
 	if differs == nil {
 		quiet = quiet * 3 / 2
 	}
 	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
 	err := trace.Poll(ctx, restTimeout+r.longer, func(context.Context) error {
 		versions, changed := r.history.All()
+		if changed.Before(begun) {
+			// The event of what a user did may not have come yet.
+			changed = begun
+		}
 		since := trace.Now().Sub(r.proxy.wroteAfter(changed))
 		if since < quiet || !r.watches() || r.proxy.holding.Load() > 0 {
 			return errors.New("not at rest")
@@ -420,19 +449,4 @@ func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string
 		}
 	}
 	return noops, nil
-}
-
-// owned returns the last version of each existing object that the example owns.
-func (c *checker) owned(versions []trace.Version) []trace.Version {
-	last, owned := trace.Latest(versions), []trace.Version(nil)
-	for _, v := range last {
-		ours := slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-			owner, ok := last[o.UID]
-			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
-		})
-		if ours && !v.Deleted {
-			owned = append(owned, v)
-		}
-	}
-	return owned
 }

@@ -267,7 +267,7 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	ref, findings := c.learnReference(s, runs)
 	for _, o := range runs {
 		for _, f := range o.findings {
-			ref.known[f.Error()] = true
+			ref.known[f.cause()] = true
 		}
 	}
 	if len(s.EndsAs) > 0 {
@@ -277,7 +277,7 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 		c.add(s.Name, f)
 	}
 	if len(ref.masked) > 0 {
-		c.note("%s: differs between runs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
+		c.note("%s: differs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
 	}
 	return ref
 }
@@ -288,7 +288,7 @@ func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) 
 	if slices.ContainsFunc(o.findings, func(f finding) bool { return f.Judge == "run" }) {
 		return o.findings
 	}
-	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+	direct := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
 	lines := c.compare(ref, direct, ref.end)
 	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
 		return nil
@@ -342,7 +342,7 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 			return
 		}
 		c.judgeExtremes(s, o, ref)
-		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.Error()] })
+		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.cause()] })
 		for _, f := range o.findings {
 			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
 			c.add(id, f)

@@ -382,9 +382,27 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 	return scenarios
 }
 
+// owned returns the last version of each existing object that the example owns.
+func (c *checker) owned(versions []trace.Version) []trace.Version {
+	last, owned := trace.Latest(versions), []trace.Version(nil)
+	for _, v := range last {
+		ours := slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			owner, ok := last[o.UID]
+			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
+		})
+		if ours && !v.Deleted {
+			owned = append(owned, v)
+		}
+	}
+	return owned
+}
+
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
 func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *trace.Version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
+		if c.ignored("bystander " + name + " " + v.Resource) {
+			continue
+		}
 		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
 		o.Object["metadata"] = map[string]any{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.Object.GetAPIVersion(), v.Object.GetKind()))
