@@ -270,7 +270,9 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	leases, err := r.leases().List(ctx, metav1.ListOptions{})
 	c.leases = err == nil && len(leases.Items) > 0
 	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
-	scenarios := slices.Concat(c.ofOwner(), c.changes(ctx, r))
+	scenarios := c.ofOwner()
+	// Changes come before what creates the example again: there it is chance which requests are sent.
+	scenarios = slices.Insert(scenarios, 3, c.changes(ctx, r)...)
 	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
 	versions, _ := r.history.All()
 	for _, v := range c.owned(versions) {
