@@ -26,8 +26,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"example.com/sample-controller/test/check/trace"
 )
@@ -48,6 +52,15 @@ func TestReadSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := s.Scenarios[0].Steps
+	versions, broken := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "p", "1", "", 2, false)}, ""
+	versions[0].Object.SetOwnerReferences([]metav1.OwnerReference{{Name: "bystander-owner"}})
+	versions[1].Object.SetResourceVersion("2")
+	to, _ := trace.ParsePath("/api/v1/namespaces/a/pods/p")
+	requests := []trace.Request{{Target: to, Verb: http.MethodPut, Code: http.StatusOK, Revision: "2"}}
+	s.Judge(versions, requests, "bars", nil, func(rule, _ string, _ *trace.Request) { broken += rule })
+	if broken != "a write to what another object controls" {
+		t.Errorf("of an object that was given away: %q", broken)
+	}
 	if diff := cmp.Diff([]string{`patch Bar x {"spec":{"replicas":2}}`, "delete Pod where owned"}, []string{steps[0].String(), steps[1].String()}); diff != "" {
 		t.Error(diff)
 	}
@@ -98,6 +111,59 @@ func TestNamesThatDiffer(t *testing.T) {
 	o := &outcome{namespace: "a", requests: []trace.Request{*read}, points: []recordedPoint{{request: read}}}
 	if ref, _ := c.learnReference(&scenario{}, []*outcome{o, o}); ref.points[0].class != "GET jobs #1" {
 		t.Errorf("the point is %q", ref.points[0].class)
+	}
+}
+
+// TestWorkLeft: what a touch of its owner leads to in each run, the controller should have done before.
+func TestWorkLeft(t *testing.T) {
+	c := &checker{suite: &suite{}, tracked: map[string]bool{"pods": true}}
+	versions := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "q", "2", "", 2, false)}
+	missed, done := &outcome{namespace: "-", versions: versions, rested: 1}, &outcome{namespace: "-", versions: versions, rested: 2}
+	ref, findings := c.learnReference(&scenario{}, []*outcome{missed, missed})
+	if len(findings) != 1 || findings[0].Judge != "settled" || !ref.masked["pods q /kind"] {
+		t.Errorf("in both runs: %v", findings)
+	}
+	if _, findings = c.learnReference(&scenario{}, []*outcome{missed, done}); len(findings) > 0 {
+		t.Errorf("in one run: %v", findings)
+	}
+}
+
+// TestOthersFields: what others choose for each Pod, a generation that a touch raises, and the order of conditions make
+// no other end.
+func TestOthersFields(t *testing.T) {
+	c := &checker{suite: &suite{}}
+	end := func(node, volume string, generation, observed int64) state {
+		v := object("pods", "p", "uid", "", 1, false)
+		v.Object.SetGeneration(generation)
+		v.Object.Object["spec"] = map[string]any{"nodeName": node, "volumes": []any{map[string]any{"name": volume}}}
+		available, ready := map[string]any{"type": "Available"}, map[string]any{"type": "Ready"}
+		v.Object.Object["status"] = map[string]any{"observedGeneration": observed, "conditions": []any{available, ready}}
+		if node == "b" {
+			v.Object.Object["status"].(map[string]any)["conditions"] = []any{ready, available}
+		}
+		return c.stateOf([]trace.Version{v}, map[string]bool{"pods": true, "pods/status": true}, newAliases("check-1", nil))
+	}
+	want, got := end("a", "kube-api-access-a", 1, 1), end("b", "kube-api-access-b", 2, 2)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if cmp.Equal(want, end("b", "kube-api-access-b", 2, 1)) {
+		t.Error("a change that is not acted upon is no other end")
+	}
+}
+
+// TestForeign: a controller that has adopted what check made foreign leaves nothing to delete.
+func TestForeign(t *testing.T) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, meta.RESTScopeNamespace)
+	c := &checker{suite: &suite{example: &unstructured.Unstructured{}}, options: options{
+		cluster: &cluster{client: dynamic.NewForConfigOrDie(&rest.Config{}), mapper: mapper}}}
+	r := &run{check: c, history: trace.NewHistory(), proxy: &proxy{}}
+	for where, found := range map[string]bool{"foreign": true, "owned": false} {
+		s := &step{On: selector{APIVersion: "v1", Kind: "Pod", Where: where}, Delete: metav1.DeletePropagationBackground}
+		if err := r.act(t.Context(), s, nil); (err == nil) != found {
+			t.Errorf("%s: %v", where, err)
+		}
 	}
 }
 

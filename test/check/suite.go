@@ -198,6 +198,10 @@ func (s *suite) ofKind() error {
 
 // complete adds what follows from the rest, and compiles the expressions.
 func (s *suite) complete() error {
+	s.Rules = append(s.Rules, trace.Rule{
+		Name: "a write to what another object controls", When: "before != null",
+		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == '" + trace.BystanderPrefix + "owner')",
+	})
 	if err := s.Prepare(); err != nil {
 		return err
 	}
@@ -348,6 +352,8 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, requests []trace.Request) []*scenario {
 	to := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}
 	released, held := json.RawMessage(`{"metadata":{"ownerReferences":null}}`), json.RawMessage(`{"metadata":{"finalizers":["example.com/hold"]}}`)
+	given := json.RawMessage(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",` +
+		`"name":"bystander-owner","uid":"${stranger}","controller":true}]}}`)
 	wait := []step{{Until: "rest"}}
 	holding, letGo := step{On: to, Merge: held}, step{On: selector{APIVersion: to.APIVersion, Kind: to.Kind, Where: "finalized"}, Merge: json.RawMessage(`{"metadata":{"finalizers":null}}`)}
 	scenarios := []*scenario{{
@@ -355,6 +361,8 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
 	}, {
 		Name: "release " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
+	}, {
+		Name: "give away " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: given}},
 	}, {
 		Name:    "created again while " + v.Resource + " terminate",
 		Prepare: append(c.created(), holding), EndsAs: c.created(),

@@ -99,6 +99,7 @@ func (s *RuleSet) Prepare() error {
 		{"rest", "quiet > duration('3s')"},
 		// What nobody owns, and what the generated scenarios keep from going.
 		{"foreign", "!has(object.metadata.ownerReferences) && !object.metadata.name.startsWith('" + BystanderPrefix + "')"},
+		{"stranger", "objects.filter(o, o.metadata.name == '" + BystanderPrefix + "owner')[0].metadata.uid"},
 		{"finalized", "object.metadata.?finalizers.orValue([]).exists(f, f == 'example.com/hold')"},
 	}, s.Define...) {
 		if err := s.define(d); err != nil {
