@@ -296,6 +296,13 @@ func (p *proxy) disarm() bool {
 	return p.injected && !p.expireNext && !p.cutNext
 }
 
+// miss notes that the fault found no occasion after all.
+func (p *proxy) miss() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.injected = false
+}
+
 // recorded returns a copy of the requests from that index on.
 func (p *proxy) recorded(from int) []trace.Request {
 	p.mu.Lock()

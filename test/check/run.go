@@ -31,6 +31,7 @@ import (
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -210,7 +211,11 @@ func (r *run) recreate(ctx context.Context, of *trace.Request) {
 				return err
 			})
 		}
-		if err != nil {
+		switch {
+		case apierrors.IsNotFound(err):
+			// Another client has deleted it just now.
+			r.proxy.miss()
+		case err != nil:
 			r.proxy.find("run", "replacing "+of.Name+": "+err.Error())
 		}
 		return
