@@ -168,6 +168,9 @@ func (c *cluster) add(resource string, object *unstructured.Unstructured, event 
 	}
 }
 
+// touched is the annotation with which check makes the controller sync each owner again.
+const touched = "check-touched"
+
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 

@@ -414,9 +414,6 @@ func unobserved(versions []trace.Version) (lines []string) {
 	return lines
 }
 
-// touched is the annotation with which check makes the controller sync each owner again.
-const touched = "check-touched"
-
 // settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
 func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string) ([]trace.Request, error) {
 	known := map[string]bool{}
