@@ -106,7 +106,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		})
 	}
 	_, err := newOptions(root(t), variables(filepath.Join(t.TempDir(), "widgets"), map[string]string{"DROP": "rename", "WITH": "node"}))
-	if err == nil || !strings.Contains(err.Error(), "WITH: mutation and node test renames") {
+	if err == nil || !strings.Contains(err.Error(), "WITH: failover, mutation and node test renames") {
 		t.Errorf("error %v for a suite of what is dropped", err)
 	}
 }
@@ -223,7 +223,7 @@ func TestConvert(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}
 			switch {
 			case drop == "rename":
-				changed["WITH"] = "bench,compare,failover,hostile,release,versions"
+				changed["WITH"] = "bench,compare,hostile,release,versions"
 			case strings.Contains(drop, "crontab") && !strings.Contains(drop, "check"):
 				changed["WITH"] = strings.Join(partNames(true), ",")
 			}

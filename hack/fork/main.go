@@ -137,7 +137,7 @@ func (o *options) validateNames(root string, refuse func(bool, string, string, .
 	stays := func(part string) bool { return !slices.Contains(o.drop, part) }
 	refuse(stays("newkind") && (!stays("check") || !stays("explore")) || stays("failover") && !stays("check"), "DROP",
 		"newkind needs check and explore: drop it, too; failover needs check: leave one of them as it is")
-	refuse(!stays("rename") && (stays("mutation") || stays("node")), "WITH", "mutation and node test renames: leave them out, or keep rename")
+	refuse(!stays("rename") && (stays("failover") || stays("mutation") || stays("node")), "WITH", "failover, mutation and node test renames: leave them out, or keep rename")
 	folder := "pkg/apis/" + o.GroupPackage
 	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.Group, folder)
 }

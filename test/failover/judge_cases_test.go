@@ -171,8 +171,6 @@ func says(to step, changes ...func(*request)) step {
 	return sent(http.MethodPatch, foos, "x", to, append(changes, ofStatus)...)
 }
 
-// +drop:rename
-
 // renamed is Foo x with the rolled out Deployment a, after a change of its spec to b.
 func renamed(h *fakeHistory) {
 	for _, s := range []step{foo("x", 1, "a"), owned("a", "x", 2), foo("x", 2, "b")} {
@@ -180,12 +178,9 @@ func renamed(h *fakeHistory) {
 	}
 }
 
-// +drop:end
-
 // TestJudge tests that the rules are applied to the right moments: each must find what breaks it, and nothing else.
 func TestJudge(t *testing.T) {
-	const s1, ready = "S1 and rule 10", "S2 and S3"
-	const s4 = "S1, S4 and rule 8" // +drop:rename
+	const s1, s4, ready = "S1 and rule 10", "S1, S4 and rule 8", "S2 and S3"
 	rules := readRules(t)
 	for _, test := range []struct {
 		name string
@@ -193,28 +188,27 @@ func TestJudge(t *testing.T) {
 		want  string
 		steps []step
 	}{
+		{"all is well", "", []step{foo("x", 1, "a"), made("a", owned("a", "x", 1)), says(status(1, "a", available, 1)),
+			foo("x", 2, "b"), made("b", owned("b", "x", 2)), read(), deletes(), says(status(2, "b", available, 2))}},
 		{"a patch of nobody's", s1, []step{foo("x", 1, "a"), owned("a", "", 1), patched(owned("a", "", 2, changed), lost)}},
 		{"a blind patch", s1, []step{foo("x", 1, "a"), owned("a", "x", 1), patched(owned("a", "x", 1), unconditional)}},
 		{"a blind status", s1, []step{foo("x", 1, "a"), says(foo("x", 1, "a"), unconditional)}},
 		{"a spec is written", s1, []step{foo("x", 1, "a"), sent(http.MethodPut, foos, "x", foo("x", 2, "a"))}},
+		{"a lost deletion in vain", "", []step{renamed, sent(http.MethodDelete, deployments, "a", owned("a", "x", 0), lost)}},
+		{"a lost deletion that was right until the Foo was deleted", "", []step{renamed, owned("b", "x", 2),
+			sent(http.MethodDelete, deployments, "a", gone(foos, "x"), lost), gone(deployments, "a")}},
+		{"a lost deletion of what the Foo asks for", s4, []step{foo("x", 1, "a"), owned("a", "x", 0), deletes(lost)}},
+		{"the Foo goes after the live read", "", []step{renamed, owned("b", "x", 2), read(), gone(foos, "x"), deletes()}},
+		{"without a live read", s1, []step{renamed, owned("b", "x", 2), gone(foos, "x"), deletes()}},
+		{"long after it", s1, []step{renamed, owned("b", "x", 2), read(), gone(foos, "x"), deletes(muchLater)}},
 		{"a name that the Foo never had", "S2: a name", []step{foo("x", 1, "a"), made("b", owned("b", "x", 1), lost)}},
+		{"Ready beside the old one", ready, []step{renamed, owned("b", "x", 2), says(status(2, "b", available, 2))}},
 		{"Ready beside a copy", "", []step{foo("x", 1, "a"), owned("a", "x", 1), owned("c", "x", 1, byUser), says(status(1, "a", available, 1))}},
 		{"the generation is ahead", "S3: observed", []step{foo("x", 1, "a"), says(status(1, "a", notOwned, 2))}},
 		{"the generation goes back", "S3: observed", []step{status(2, "a", notOwned, 2), says(status(2, "a", notOwned, 1))}},
 		{"Ready before the scaling", ready, []step{foo("x", 2, "a"), owned("a", "x", 1), says(status(2, "a", available, 2))}},
 		{"Ready by another one", ready, []step{foo("x", 1, "a"), owned("a", "", 1), says(status(1, "a", available, 1))}},
 		{"progress without a Deployment", "S3: the spec", []step{foo("x", 1, "a"), says(status(1, "a", progressing, 1))}},
-		// +drop:rename
-		{"a lost deletion of what the Foo asks for", s4, []step{foo("x", 1, "a"), owned("a", "x", 0), deletes(lost)}},
-		{"all is well", "", []step{foo("x", 1, "a"), made("a", owned("a", "x", 1)), says(status(1, "a", available, 1)),
-			foo("x", 2, "b"), made("b", owned("b", "x", 2)), read(), deletes(), says(status(2, "b", available, 2))}},
-		{"a lost deletion in vain", "", []step{renamed, sent(http.MethodDelete, deployments, "a", owned("a", "x", 0), lost)}},
-		{"a lost deletion that was right until the Foo was deleted", "", []step{renamed, owned("b", "x", 2),
-			sent(http.MethodDelete, deployments, "a", gone(foos, "x"), lost), gone(deployments, "a")}},
-		{"the Foo goes after the live read", "", []step{renamed, owned("b", "x", 2), read(), gone(foos, "x"), deletes()}},
-		{"without a live read", s1, []step{renamed, owned("b", "x", 2), gone(foos, "x"), deletes()}},
-		{"long after it", s1, []step{renamed, owned("b", "x", 2), read(), gone(foos, "x"), deletes(muchLater)}},
-		{"Ready beside the old one", ready, []step{renamed, owned("b", "x", 2), says(status(2, "b", available, 2))}},
 		{"no Deployment has the new name", s4, []step{renamed, read(), deletes()}},
 		{"the new Deployment is unavailable", s4, []step{renamed, owned("b", "x", 2, unavailable), read(), deletes()}},
 		{"the new Deployment terminates", s4, []step{renamed, owned("b", "x", 2, terminating), read(), deletes()}},
@@ -225,7 +219,6 @@ func TestJudge(t *testing.T) {
 		{"a cycle ends after its live reads", "", []step{foo("y", 1, "a"), owned("b", "y", 2), renamed,
 			sent(http.MethodGet, foos, "y", nil), gone(foos, "y"), read(), deletes()}},
 		{"its owner keeps the new name", s4, []step{foo("y", 1, "b"), owned("b", "y", 2), renamed, read(), deletes()}},
-		// +drop:end
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := &fakeHistory{}

@@ -33,9 +33,9 @@ import (
 	"example.com/sample-controller/test/kinds"
 )
 
-// The rules of testdata/suites.yaml, among them invariants of the contract, judge each write of a controller. A write
-// carries the resource version as a precondition, so that it was applied to that version. A write without an answer
-// was applied if the next version shows its effect.
+// The rules of testdata/suites.yaml, among them S1 to S4 of the contract, judge each write of a controller. A write
+// carries the resource version as a precondition, so that it was applied to that version. A write without an answer was
+// applied if the next version shows its effect.
 
 // maxReadAge bounds the time between a read and the write of one sync on a busy machine.
 const maxReadAge = 2 * time.Second
