@@ -36,7 +36,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 // What the controller costs while nothing changes. Compare two commits by
@@ -58,7 +58,7 @@ func benchmarkSync(b *testing.B, step int) {
 			fill()
 			keys, next := make([]cache.ObjectName, foos), foos/2
 			for i := range keys {
-				keys[i] = cache.MetaObjectToName(sim.StoredFoo(i))
+				keys[i] = cache.MetaObjectToName(stored.Foo(i))
 			}
 			ctx := b.Context()
 			// The garbage of this must not be collected during the measurement.
@@ -77,17 +77,17 @@ func benchmarkSync(b *testing.B, step int) {
 // realReady returns Foo number i and its Deployment as the API server stores them once
 // nothing changes any more.
 func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
-	foo := sim.StoredFoo(i)
+	foo := stored.Foo(i)
 	owned := newDeployment(foo)
-	sim.StoreOwned(i, owned)
+	stored.Own(i, owned)
 	fooStatus(findings{deployment: owned})(foo)
 	return foo, owned
 }
 
 // newListServer returns an API server with that many Foos, each with its Deployment, and
 // that many Deployments of other owners.
-func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
-	return &sim.ListServer{
+func newListServer(t testing.TB, foos, foreign int) *stored.ListServer {
+	return &stored.ListServer{
 		T: t,
 		Foos: each(foos, func(i int) *v1alpha1.Foo {
 			foo, _ := realReady(i)
@@ -95,7 +95,7 @@ func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
 		}),
 		Deployments: each(foos+foreign, func(i int) *appsv1.Deployment {
 			if i >= foos {
-				return sim.StoredForeign(i - foos)
+				return stored.Foreign(i - foos)
 			}
 			_, owned := realReady(i)
 			return owned
@@ -113,7 +113,7 @@ func each[T any](count int, get func(int) T) func(yield func(T) bool) {
 
 // connect returns a controller with empty caches, which logs nothing. fill fills them from the server, and syncs
 // all keys: each sync must find nothing to do.
-func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
+func connect(t testing.TB, handler *stored.ListServer) (c *instance, fill func()) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
@@ -220,7 +220,7 @@ func TestAllocations(t *testing.T) {
 	const most = 70
 	c, fill := connect(t, newListServer(t, 100, 0))
 	fill()
-	key := cache.MetaObjectToName(sim.StoredFoo(50))
+	key := cache.MetaObjectToName(stored.Foo(50))
 	got := testing.AllocsPerRun(1000, func() {
 		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
 			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)

@@ -38,6 +38,7 @@ import (
 	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	generated "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/explore"
+	fixtures "example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -166,7 +167,7 @@ func exploredKind(build func(context.Context, explore.Env) explore.Controller) e
 // TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
 // deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
 func TestRandom(t *testing.T) {
-	sim.FixSeed(t, 200)
+	fixtures.FixSeed(t, 200)
 	story := ""
 	t.Cleanup(func() {
 		if t.Failed() {

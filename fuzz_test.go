@@ -34,7 +34,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 // Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
@@ -92,12 +92,12 @@ func checkRepair(t *testing.T, foo *v1alpha1.Foo, current, kept *appsv1.Deployme
 	if patch.IsEmpty() {
 		return
 	}
-	after, err := sim.StrategicMerge(current, string(patch.JSON()))
+	after, err := stored.StrategicMerge(current, string(patch.JSON()))
 	if err != nil {
 		t.Fatalf("rule 4: the patch %s: %v", patch.JSON(), err)
 	}
 	differ(t, "rule 4: drift after the patch", "", drift(foo, after).String())
-	differ(t, "rule 4: fields that the controller does not own", "", sim.UnownedDiff(current, after))
+	differ(t, "rule 4: fields that the controller does not own", "", stored.UnownedDiff(current, after))
 	others := func(d *appsv1.Deployment) []metav1.OwnerReference {
 		return slices.DeleteFunc(slices.Clone(d.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })
 	}

@@ -93,7 +93,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a plural that is the kind":          {"PLURAL", "widget", "differs from the kind"},
 		"a short name in upper case":         {"SHORT", "wd,WD", `"WD" is not a short name`},
 		"a part that is none for DROP":       {"DROP", "memcached,redis", `"redis" is not one of memcached,crontab,webhooks`},
-		"a part that other parts need":       {"DROP", "memcached,check", "newkind needs check and explore"},
+		"a part that other parts need":       {"DROP", "memcached,check", "newkind needs check"},
 		"a part that no fork has":            {"DROP", "fork", "is not one of"},
 		"a part that is none for WITH":       {"WITH", "tutorial", "is not one of bench,compare,failover,hostile,mutation,node,release,versions"},
 		"a copyright that ends the comment":  {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
@@ -106,7 +106,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		})
 	}
 	_, err := newOptions(root(t), variables(filepath.Join(t.TempDir(), "widgets"), map[string]string{"DROP": "rename", "WITH": "node"}))
-	if err == nil || !strings.Contains(err.Error(), "WITH: failover, mutation and node test renames") {
+	if err == nil || !strings.Contains(err.Error(), "DROP: node needs rename") {
 		t.Errorf("error %v for a suite of what is dropped", err)
 	}
 }

@@ -134,10 +134,11 @@ func (o *options) validateNames(root string, refuse func(bool, string, string, .
 	for _, p := range parts() {
 		refuse(p.kind != "" && strings.EqualFold(p.kind, o.Kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.Kind)
 	}
-	stays := func(part string) bool { return !slices.Contains(o.drop, part) }
-	refuse(stays("newkind") && (!stays("check") || !stays("explore")) || stays("failover") && !stays("check"), "DROP",
-		"newkind needs check and explore: drop it, too; failover needs check: leave one of them as it is")
-	refuse(!stays("rename") && (stays("failover") || stays("mutation") || stays("node")), "WITH", "failover, mutation and node test renames: leave them out, or keep rename")
+	for _, p := range parts() {
+		for _, need := range p.needs {
+			refuse(!slices.Contains(o.drop, p.name) && slices.Contains(o.drop, need), "DROP", "%s needs %s: keep that, or leave out both", p.name, need)
+		}
+	}
 	folder := "pkg/apis/" + o.GroupPackage
 	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.Group, folder)
 }
@@ -224,7 +225,7 @@ func write(ctx context.Context, root string, o *options, files []*tree.File) err
 			tree.Git("add", "--all"),
 			tree.Git("-c", "commit.gpgSign=false", "commit", "--quiet", "--message="+message),
 		); err != nil {
-			return fmt.Errorf("%w\nIf the code has a name of KIND for something else, give another one, such as %sSet", err, o.Kind)
+			return fmt.Errorf("%w\nIf the code has a name of KIND or GROUP for something else, give another one, such as %sSet", err, o.Kind)
 		}
 		all, err := tree.Read(ctx, work)
 		if err = errors.Join(err, o.checkLeftovers(all)); err != nil {

@@ -46,9 +46,11 @@ type part struct {
 	name   string
 	isMore bool
 	paths  []string
-	// kind is the kind of a sibling. mention matches what names the part in the text of a file.
+	// kind is the kind of a sibling. mention matches what names the part in the text of a file. needs are parts
+	// without which this one cannot be.
 	kind    string
 	mention *regexp.Regexp
+	needs   []string
 }
 
 func parts() []part {
@@ -57,18 +59,18 @@ func parts() []part {
 		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
-		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/naming`)},
+		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "hack/tree", "test/fixture/env.go", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/(naming|tree)`), needs: []string{"check", "explore"}},
 		{name: "rename", mention: regexp.MustCompile(`rename\.go|rules? (?:[0-9]+(?:, | and ))*8\b|former Deployment|oldDeployments|S4\b`)},
 		{name: "check", mention: regexp.MustCompile(`(docs|test)/check|check\.md|make check|e2e\.sh check`)},
-		{name: "explore", mention: regexp.MustCompile(`(docs|test)/explore|explore\.md|make (explore|random)`)},
+		{name: "explore", paths: []string{"test/sim"}, mention: regexp.MustCompile(`(docs|test)/explore|test/sim|explore\.md|make (explore|random)`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
 		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},
-		{name: "compare", isMore: true, paths: []string{"test/compare"}, mention: regexp.MustCompile(`(test/|make )compare`)},
-		{name: "failover", isMore: true, paths: []string{"test/failover"}, mention: regexp.MustCompile(`(test/|make )(failover|outages)|TestFailover`)},
+		{name: "compare", isMore: true, paths: []string{"test/compare"}, mention: regexp.MustCompile(`(test/|make )compare`), needs: []string{"explore"}},
+		{name: "failover", isMore: true, paths: []string{"test/failover"}, mention: regexp.MustCompile(`(test/|make )(failover|outages)|TestFailover`), needs: []string{"check", "explore", "rename"}},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
-		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation", "test/explore/faults", "test/explore/testdata"}, mention: regexp.MustCompile(`make mutate|mutation\.md|explore-faults`)},
-		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`)},
+		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation", "test/explore/faults", "test/explore/testdata"}, mention: regexp.MustCompile(`make mutate|mutation\.md|explore-faults`), needs: []string{"newkind", "explore", "rename"}},
+		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`), needs: []string{"rename"}},
 		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_helm|write_chart`)},
 		{name: "versions", isMore: true, paths: []string{"hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
 	}

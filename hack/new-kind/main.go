@@ -197,7 +197,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 			[]string{"make", "--no-print-directory", "generate"},
 			[]string{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + singular},
 		); err != nil {
-			return fmt.Errorf("%w\nIf the code has a name of KIND for something else, give another one, such as %sSet", err, o.Kind)
+			return fmt.Errorf("%w\nIf the code has a name of KIND or GROUP for something else, give another one, such as %sSet", err, o.Kind)
 		}
 		after, err := tree.List(ctx, work, all...)
 		if err != nil {

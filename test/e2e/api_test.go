@@ -253,7 +253,7 @@ func TestUsersPolicy(t *testing.T) {
 	spec := fmt.Sprintf(`kubectl patch foo example-foo --namespace=%s --as=%s --type=merge -p '{"spec":{"replicas":2}}'`, e.namespace, user)
 	eventually(t, "another user may not change the spec", func(context.Context) error {
 		output, err := try(t, spec+" --dry-run=server")
-		if err == nil || !strings.Contains(output, "the Foo creates deployments, which "+refused) {
+		if err == nil || !strings.Contains(output, "the Foo creates ") || !strings.Contains(output, ", which "+refused) {
 			return fmt.Errorf("error %w: %s", err, output)
 		}
 		return nil

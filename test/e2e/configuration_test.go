@@ -132,7 +132,7 @@ func TestMissingRights(t *testing.T) {
 		p = start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+without.flags))
 		waitsForRights(t, p, serviceAccountIn(e.namespace), without.cannot, without.remedy)
 	}
-	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
+	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=" + shared.resources())
 	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
 	p.awaitOutput(startLines...)
 	output := exits(t, 1, shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))

@@ -59,7 +59,7 @@ func TestWebhooksForAllSets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(shared.root, "docs/scale.md"))
 	must(t, err)
-	_, after, _ := strings.Cut(string(text), "\n### Webhooks for all sets\n")
+	_, after, _ := strings.Cut(string(text), "\n## Webhooks for all sets\n")
 	_, after, _ = strings.Cut(after, "\n\n    ")
 	commands, _, ok := strings.Cut(after, "\n    kubectl apply ")
 	if !ok {

@@ -29,6 +29,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 // Foo has the invariants of docs/contract.md.
@@ -169,7 +170,7 @@ func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any
 	if before.DeletionTimestamp != nil {
 		violated("rule 7: Deployment %s was patched while it is terminating", before.Name)
 	}
-	if diff := sim.UnownedDiff(before, after); diff != "" {
+	if diff := stored.UnownedDiff(before, after); diff != "" {
 		violated("rule 4: Deployment %s was changed in a field of others: %s", before.Name, diff)
 	}
 	if before.Name != acting.Spec.DeploymentName {

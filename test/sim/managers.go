@@ -23,6 +23,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"example.com/sample-controller/test/stored"
 )
 
 // The API server records who last changed each field, and forgets a manager whose fields have all been changed by
@@ -72,7 +74,7 @@ func noteManager(before, after Object, byController bool) {
 		}
 		return
 	}
-	setDefaults(after)
+	stored.SetDefaults(after)
 	former, managed, paths := &appsv1.Deployment{}, []string{}, managedPaths(deployment)
 	if before != nil {
 		former = before.(*appsv1.Deployment)

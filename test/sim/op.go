@@ -24,6 +24,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/test/stored"
 )
 
 // Verb says what an operation does.
@@ -80,7 +82,7 @@ const StalledImage = "nginx:stalled"
 
 const (
 	// Mirror is the registry that Rewrite puts before images.
-	Mirror = "mirror.example/"
+	Mirror = stored.Mirror
 	// largeAnnotation is nearly as many bytes as the API server allows.
 	largeAnnotation = 250_000
 )

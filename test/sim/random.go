@@ -17,41 +17,9 @@ limitations under the License.
 package sim
 
 import (
-	"flag"
-	"os"
-	"strconv"
-	"strings"
-	"testing"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 )
-
-// detectorShare is the share of the random tests that run with the race detector, which takes ten times as long.
-const detectorShare = 10
-
-// FixSeed makes rapid draw the same sequences each time unless a flag or RAPID_CHECKS says
-// otherwise: a unit test must not fail once in a while. It reports whether it draws all of them.
-func FixSeed(t *testing.T, checks int) (all bool) {
-	t.Helper()
-	if all = os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") == ""; !all {
-		checks /= detectorShare
-	}
-	given := os.Getenv("RAPID_CHECKS") != ""
-	flag.Visit(func(f *flag.Flag) { given = given || strings.HasPrefix(f.Name, "rapid.") })
-	if given {
-		return false
-	}
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
-		f := flag.Lookup(name)
-		before := f.Value.String()
-		if err := f.Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Value.Set(before) })
-	}
-	return all
-}
 
 // Operations returns a generator of operations of users on three Foos and four names.
 func Operations() *rapid.Generator[Op] { return rapid.Custom(drawOp) }

@@ -23,19 +23,19 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/stored"
 )
 
 // What the Foo controller owns in a Deployment.
 const (
-	managedByLabel = "app.kubernetes.io/managed-by"
+	managedByLabel = stored.ManagedBy
 	managedByValue = "sample-controller"
-	containerName  = "nginx"
+	containerName  = stored.Container
 )
 
 // State is the state of the namespace: all Foos and Deployments by name.
@@ -250,15 +250,6 @@ func RolledOut(deployment *appsv1.Deployment) bool {
 		status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired
 }
 
-func imageOf(deployment *appsv1.Deployment) string {
-	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == containerName {
-			return container.Image
-		}
-	}
-	return ""
-}
-
 // +drop:rename
 func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	ref := Owner(deployment)
@@ -267,26 +258,11 @@ func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 
 // +drop:end
 
-// UnownedDiff returns how two versions of a Deployment differ in fields that the controller
-// does not own, "" if they do not.
-func UnownedDiff(before, after *appsv1.Deployment) string {
-	unowned := func(deployment *appsv1.Deployment) *appsv1.Deployment {
-		deployment = copyOf(deployment)
-		deployment.ResourceVersion, deployment.Generation, deployment.OwnerReferences, deployment.Spec.Replicas = "", 0, nil, nil
-		deployment.ManagedFields = nil
-		delete(deployment.Labels, managedByLabel)
-		for i := range deployment.Spec.Template.Spec.Containers {
-			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
-				container.Image = ""
-			} else {
-				container.Image = strings.TrimPrefix(container.Image, Mirror)
-			}
+func imageOf(deployment *appsv1.Deployment) string {
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name == containerName {
+			return container.Image
 		}
-		return deployment
 	}
-	a, b := unowned(before), unowned(after)
-	if equality.Semantic.DeepEqual(a, b) {
-		return ""
-	}
-	return fmt.Sprintf("%+v became %+v", a, b)
+	return ""
 }

@@ -34,6 +34,8 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/test/stored"
 )
 
 // create stores a new object.
@@ -41,7 +43,7 @@ func (s *Store) create(o *objects, object Object) error {
 	if o.present[object.GetName()] != nil {
 		return apierrors.NewAlreadyExists(o.group, object.GetName())
 	}
-	setDefaults(object)
+	stored.SetDefaults(object)
 	s.uids++
 	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
 	if s.apart {
@@ -59,7 +61,7 @@ func (s *Store) create(o *objects, object Object) error {
 // generation; without any change there is no new version.
 func (s *Store) replace(o *objects, object Object) {
 	old := o.present[object.GetName()]
-	setDefaults(object)
+	stored.SetDefaults(object)
 	if sameObject(old, object) {
 		return
 	}
@@ -176,20 +178,6 @@ func (s *Store) patch(o *objects, r *Request) (Object, error) {
 // field returns that field of an object, an invalid value if there is none.
 func field(object Object, name string) reflect.Value {
 	return reflect.ValueOf(object).Elem().FieldByName(name)
-}
-
-// StrategicMerge returns the Deployment as the API server stores it after a strategic merge
-// patch. It fails where the API server refuses the patch.
-func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deployment, error) {
-	data, err := json.Marshal(deployment)
-	if err != nil {
-		return nil, err
-	}
-	if data, err = strategicpatch.StrategicMergePatch(data, []byte(patch), &appsv1.Deployment{}); err != nil {
-		return nil, err
-	}
-	merged := &appsv1.Deployment{}
-	return merged, json.Unmarshal(data, merged)
 }
 
 // sameObject compares two objects without their resource versions.

@@ -49,14 +49,14 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/fixture"
 )
 
 // TestRandom runs random sequences: the clock runs, jumps and goes back, the process is down or dies between two
 // writes, users change the CronTab and Jobs, the API server refuses Jobs. In the end each run that was due was
 // started exactly once, or one event said that it was missed and why.
 func TestRandom(t *testing.T) {
-	usual := sim.FixSeed(t, 200)
+	usual := fixture.FixSeed(t, 200)
 	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)

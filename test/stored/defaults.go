@@ -14,21 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sim
+package stored
 
 import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// setDefaults sets the fields that the API server defaults when it decodes an object.
-func setDefaults(object Object) {
+// SetDefaults sets the fields that the API server defaults when it decodes an object.
+func SetDefaults(object metav1.Object) {
 	switch object := object.(type) {
 	case *v1alpha1.Foo:
 		// The schema defaults fields of a spec, but not a whole one.

@@ -14,7 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sim
+// Package stored has what tests know of an API server: objects as it stores them, with defaults and managed fields,
+// what a patch makes of them, and lists of very many.
+package stored
 
 import (
 	"fmt"
@@ -65,8 +67,8 @@ func managedFields(manager, subresource string, fields ...string) metav1.Managed
 	return entry
 }
 
-// StoredFoo returns Foo number i, which kubectl apply has created, without a status.
-func StoredFoo(i int) *v1alpha1.Foo {
+// Foo returns Foo number i, which kubectl apply has created, without a status.
+func Foo(i int) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
 		TypeMeta: typeOfFoo,
 		ObjectMeta: metav1.ObjectMeta{
@@ -85,16 +87,16 @@ func StoredFoo(i int) *v1alpha1.Foo {
 	return foo
 }
 
-// StoreOwned turns the Deployment that a controller creates for Foo number i into what the
+// Own turns the Deployment that a controller creates for Foo number i into what the
 // API server stores once it is rolled out.
-func StoreOwned(i int, deployment *appsv1.Deployment) {
+func Own(i int, deployment *appsv1.Deployment) {
 	fillIn(deployment, i, 2)
 	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("sample-controller", "", "metadata", "labels", "app.kubernetes.io/managed-by", "ownerReferences", "spec", "progressDeadlineSeconds",
 		"replicas", "revisionHistoryLimit", "selector", "strategy", "template", "metadata", "labels", "app", "controller", "containers", "image", "imagePullPolicy", "name", "resources"))
 }
 
-// StoredForeign returns Deployment number i of a Helm chart, rolled out.
-func StoredForeign(i int) *appsv1.Deployment {
+// Foreign returns Deployment number i of a Helm chart, rolled out.
+func Foreign(i int) *appsv1.Deployment {
 	labels := map[string]string{
 		"app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": fmt.Sprintf("shop-%06d", i), "app.kubernetes.io/version": "4.2.1",
 		"app.kubernetes.io/component": "backend", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "shop-4.2.1",
@@ -143,7 +145,7 @@ func fillIn(deployment *appsv1.Deployment, i, kind int) {
 	deployment.Annotations["deployment.kubernetes.io/revision"] = "1"
 	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status", "metadata", "annotations", "deployment.kubernetes.io/revision", "status", "availableReplicas",
 		"conditions", "lastTransitionTime", "lastUpdateTime", "message", "reason", "status", "type", "observedGeneration", "readyReplicas", "replicas", "updatedReplicas")}
-	setDefaults(deployment)
+	SetDefaults(deployment)
 	replicas := *deployment.Spec.Replicas
 	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas}
 	at := metav1.NewTime(storedAt.Add(10 * time.Second))
