@@ -347,7 +347,7 @@ func TestEventHandlers(t *testing.T) {
 		"rule 5: another owner: the old and the new one, and its name": {
 			barOwnsWeb, newForeign(fooRef, changed), []string{"bar", "foo", "baz"}},
 		"rule 10: one that begins to ask for adoption: its name": {newForeign(), newForeign(adoptBy("foo"), changed), []string{"baz"}},
-		"rule 7: one that begins to terminate: its name, for it may end a cycle": {
+		"rule 19: one that begins to terminate: its owner and its name": {
 			barOwnsWeb, newForeign(barRef, deploymentTerminating, changed), []string{"bar", "baz"}},
 		// +drop:rename
 		"rule 8: one that this program begins to write: its name, for it may be a former one": {

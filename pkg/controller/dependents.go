@@ -402,8 +402,7 @@ func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
 // after the event. It calls enqueueAsking with the name of the object if the event matters to other owners
-// that ask for that name: annotations tell of an adoption, managed fields that this program has written it, without which
-// its owner has no part in a cycle of names.
+// that ask for that name: annotations tell of an adoption, managed fields that this program has written it.
 func (d *Dependents[O, T]) EventHandler(enqueueAsking func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {

@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package server has what the HTTP servers of the process (health, metrics, webhooks) share, and
-// its leader election.
+// Package server has what the HTTP servers of the process share, and its leader election.
 package server
 
 import (

@@ -207,7 +207,7 @@ func (t *attacker) try(a attempt) error {
 // succeeds tries, and returns "yes" or "no". Any answer but a refusal fails the test.
 func (t *attacker) succeeds(a attempt) string {
 	t.Helper()
-	// The webhooks may renew their certificate between the two requests of a PUT.
+	// Another writer may act between the two requests of a PUT.
 	switch err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return t.try(a) }); {
 	case err == nil:
 		return "yes"
