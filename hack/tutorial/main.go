@@ -126,7 +126,7 @@ func (r *runner) console(ctx context.Context, words []string, text string) error
 }
 
 // shell runs a command as a terminal does: the current directory and the exported variables stay, in a file. The
-// second terminal has those of the first, and leaves them: with exec the trap is gone.
+// second terminal has those of the first but KUBECONFIG, and leaves them: with exec the trap is gone.
 const shell = `touch .terminal; state="${PWD}/.terminal"; source "${state}"
 trap '{ export -p; printf "cd %q\n" "${PWD}"; } >"${state}"' EXIT
 $1 "$2"`
@@ -144,7 +144,7 @@ func (r *runner) command(ctx context.Context, command, want string, isSecond, fa
 	case r.interrupt != nil:
 		return errors.New("the second terminal is in use; end the command there with ^C")
 	default:
-		how = "exec bash -c"
+		how = "exec env -u KUBECONFIG bash -c"
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(patience, func() { cancel(errors.New("it takes too long")) })
