@@ -144,10 +144,6 @@ func exploredStarts() []explore.Start {
 			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+1",
 			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status)...),
 		},
-		{
-			Name: "another writer has undone five repairs of a", Operations: then(createX, editA, editA, editA, editA, editA), Part: "1+0", All: "1+1",
-			Then: then(editA, scaleX),
-		},
 		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
 		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX), container), Part: "2+0", All: "1+1 2+0"},
 		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
