@@ -115,6 +115,7 @@ func keepKindBusy() map[string]func(e *env, missing string) (flags string) {
 func (e *env) keepBusy(missing string) (flags string) {
 	e.Helper()
 	busy := keepKindBusy()
+	// +drop:check
 	for _, k := range shared.data {
 		if service := k.StartService(e.Context()); service != nil {
 			flags += " " + strings.Join(k.Flags(service), " ")
@@ -123,6 +124,7 @@ func (e *env) keepBusy(missing string) (flags string) {
 				k.GVR().GroupResource(), e.namespace))
 		}
 	}
+	// +drop:end
 	for _, k := range shared.kinds {
 		if keep, ok := busy[k.Names.Singular]; ok {
 			flags += keep(e, missing)
