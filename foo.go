@@ -175,17 +175,19 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 // writer, a missing Deployment, its rollout at that time.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	var ready metav1.Condition
-	d, freed := f.deployment, "is deleted"
-	freed += ", or is renamed and its new Deployment is rolled out" // +drop:rename
+	d := f.deployment
 	switch invalid := validateSpec(foo); {
 	case invalid != "":
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRefusal(fooKind, f.refused))
 	case d != nil && !owns(foo, d):
-		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
-			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
-		}))
+		hints := controller.NotOwnedHints{Freed: "is deleted", OtherName: "create this Foo anew with another spec.deploymentName", Adopt: adoptCommand(foo, d)}
+		// +drop:rename
+		hints.Freed += ", or is renamed and its new Deployment is rolled out"
+		hints.OtherName = "ask for another name in spec.deploymentName"
+		// +drop:end
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), hints))
 	case d != nil && foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
 			fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", d.Name, containerName))

@@ -190,6 +190,7 @@ func TestDropRegions(t *testing.T) {
 		"nested regions":             {"x.sh", "# +drop:webhooks\na\n# +drop:crontab\nb\n# +drop:end\nc\n# +drop:end\nd\n", "a\nc\nd\n", ""},
 		"all of a nested region":     {"x.sh", "# +drop:crontab\na\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
 		"a comment for others":       {"x.go", "// +without:webhooks +a\n// +without:crontab +b\n", "// +b\n", ""},
+		"a text for others":          {"x.md", "a<!-- +without:webhooks , b --><!-- +without:crontab , c -->.", "a, c.", ""},
 		"a part that is none":        {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

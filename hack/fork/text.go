@@ -106,7 +106,7 @@ var (
 	// a comment for forks without that part. limit matches a line that begins or ends a region.
 	inlineRegion = regexp.MustCompile(`<!-- \+drop:(?P<names>[a-z,]+) -->(?P<text>.*?)<!-- \+drop:end -->`)
 	marked       = regexp.MustCompile(`(?m)(?P<text>\n.*\S) *(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?$`)
-	without      = regexp.MustCompile(`(?m)^([ \t]*(?://|#) )\+without:([a-z]+) (.*\n)`)
+	without      = regexp.MustCompile(`(?m)^([ \t]*(?://|#) )\+without:([a-z]+) (.*\n)|<!-- \+without:([a-z]+) (.*?) -->`)
 	limit        = regexp.MustCompile(`^[ \t]*(?://|#|<!--) \+drop:([a-z,]+)(?: -->)?\n$`)
 	// blankLines matches what a region leaves between two paragraphs, blankEnds what it leaves at the end of
 	// a block. panel matches a panel of the dashboard, as JSON has no comments.
@@ -137,10 +137,10 @@ func (o *options) dropRegions(file, text string) (string, error) {
 		})
 	}
 	text = without.ReplaceAllStringFunc(text, func(found string) string {
-		if stays(without.ReplaceAllString(found, "$2")) {
+		if stays(without.ReplaceAllString(found, "$2$4")) {
 			return ""
 		}
-		return without.ReplaceAllString(found, "$1$3")
+		return without.ReplaceAllString(found, "$1$3$5")
 	})
 	text = dropBetweenLimits(text, stays)
 	if left := marker.FindString(text); left != "" {
