@@ -152,7 +152,9 @@ func (f *fault) explore(ctx context.Context, dir, without string) (found finding
 	if err := tree.Execute(ctx, dir, dir, tree.Git("apply", f.patch)); err != nil {
 		return found, err
 	}
-	defer func() { err = errors.Join(err, tree.Execute(ctx, dir, dir, tree.Git("checkout-index", "--all", "--force"))) }()
+	defer func() {
+		err = errors.Join(err, tree.Execute(ctx, dir, dir, tree.Git("checkout-index", "--all", "--force")))
+	}()
 	// The binary runs by itself, so that it ends with this command.
 	binary := filepath.Join(dir, "explore.test")
 	if err := tree.Execute(ctx, dir, dir, []string{"go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, "."}); err != nil {
