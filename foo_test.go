@@ -145,6 +145,8 @@ func TestDiffDeployment(t *testing.T) {
 // none is given, and about the event of that change.
 func TestNewStatus(t *testing.T) {
 	foo := newFoo()
+	otherName := []string{"create this Foo anew with another spec.deploymentName"}
+	otherName[0] = "ask for another name in spec.deploymentName" // +drop:rename
 	owned, notOwned, refused := newOwned(foo, available), findings{deployment: newForeign()}, errors.New("no")
 	ready, rejected := findings{deployment: owned}, findings{refused: refused}
 	const (
@@ -173,10 +175,10 @@ func TestNewStatus(t *testing.T) {
 			to: findings{deployment: newForeign(ownedBy(
 				metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"},
 				metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "foo", UID: "u", Controller: ptr.To(true)}))},
-			want: isNotOwned, event: warning, message: `Deployment "web" is controlled by Thing "foo"; (ask for another name in|create this Foo anew with another) spec.deploymentName$`},
+			want: isNotOwned, event: warning, message: `Deployment "web" is controlled by Thing "foo"; ` + otherName[0] + "$"},
 		"rule 10: without a controller, the message tells the command with which it is adopted": {
 			to: notOwned, want: isNotOwned, event: warning,
-			message: `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or (ask for another name in|create this Foo anew with another) spec.deploymentName$`},
+			message: `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ` + otherName[0] + "$"},
 		"rule 10: where it asks for another Foo, the command overwrites that": {
 			to: findings{deployment: newForeign(adoptBy("bar"))}, want: isNotOwned, event: warning, message: `adopt-by=foo -n ns --overwrite, or`},
 		"rule 11: DeploymentRejected when that begins, and nothing is said of an old name": {
