@@ -118,13 +118,20 @@ func TestNamesThatDiffer(t *testing.T) {
 func TestWorkLeft(t *testing.T) {
 	c := &checker{suite: &suite{}, tracked: map[string]bool{"pods": true}}
 	versions := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "q", "2", "", 2, false)}
-	missed, done := &outcome{namespace: "-", versions: versions, rested: 1}, &outcome{namespace: "-", versions: versions, rested: 2}
+	to, _ := trace.ParsePath("/api/v1/namespaces/-/pods")
+	write := trace.NewRequest(http.MethodPost, "", to, nil)
+	write.Code = http.StatusCreated
+	missed, done := &outcome{namespace: "-", versions: versions, rested: 1, requests: []trace.Request{*write}}, &outcome{namespace: "-", versions: versions, rested: 2}
+	byOthers := &outcome{namespace: "-", versions: versions, rested: 1, requests: missed.requests, touched: 1}
 	ref, findings := c.learnReference(&scenario{}, []*outcome{missed, missed})
 	if len(findings) != 1 || findings[0].Judge != "settled" || !ref.masked["pods q /kind"] {
 		t.Errorf("in both runs: %v", findings)
 	}
 	if _, findings = c.learnReference(&scenario{}, []*outcome{missed, done}); len(findings) > 0 {
 		t.Errorf("in one run: %v", findings)
+	}
+	if _, findings = c.learnReference(&scenario{}, []*outcome{byOthers, byOthers}); len(findings) > 0 {
+		t.Errorf("by another client: %v", findings)
 	}
 }
 

@@ -56,11 +56,13 @@ type outcome struct {
 	// Of the versions the operation led to those from prepared to rested.
 	versions         []trace.Version
 	prepared, rested int
-	requests         []trace.Request
-	points           []recordedPoint
-	reached          bool
-	findings         []finding
-	extremes         map[string]int
+	// Of the requests those from touched on came after the touch of the owners.
+	requests []trace.Request
+	touched  int
+	points   []recordedPoint
+	reached  bool
+	findings []finding
+	extremes map[string]int
 }
 
 // reference is what the faultless runs of a scenario have in common.
@@ -116,7 +118,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 		err = r.rest(ctx, atEnd)
 	}
 	versions, _ = r.history.All()
-	o.rested, o.reached = len(versions), r.proxy.disarm()
+	o.rested, o.reached, o.touched = len(versions), r.proxy.disarm(), len(r.proxy.recorded(0))
 	var noops []trace.Request
 	if err == nil {
 		noops, err = r.settle(ctx, atEnd)
@@ -298,7 +300,7 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		prepared := c.stateOf(o.versions[:o.prepared], ref.tracked, newAliases(o.namespace, ref.stable))
 		end := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
 		after := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
-		touched = append(touched, differences(end, after, func(key string) bool { return ref.masked[key] || c.ignored(key) })...)
+		touched = append(touched, differences(end, after, func(key string) bool { return ref.masked[key] || c.ignored(key) || !o.wroteAfterTouch(key) })...)
 		points := repoint(o.points, newAliases(o.namespace, ref.stable))
 		for _, p := range points {
 			reached[p.point]++
@@ -326,6 +328,12 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 		}
 	}
 	return ref, findings
+}
+
+// wroteAfterTouch reports whether the controller wrote to the resource of the line of a state after the touch. Other
+// controllers, such as the garbage collector, may be late.
+func (o *outcome) wroteAfterTouch(key string) bool {
+	return slices.ContainsFunc(o.requests[o.touched:], func(r trace.Request) bool { return r.Applied() && strings.HasPrefix(key, r.Resource+" ") })
 }
 
 // judgeTouch returns a finding if each run had work left at rest, which only a touch of its owner made it do. lines are
