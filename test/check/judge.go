@@ -298,9 +298,10 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	reached := map[point]int{}
 	for i, o := range runs {
 		prepared := c.stateOf(o.versions[:o.prepared], ref.tracked, newAliases(o.namespace, ref.stable))
-		end := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
-		after := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
-		touched = append(touched, differences(end, after, func(key string) bool { return ref.masked[key] || c.ignored(key) || !o.wroteAfterTouch(key) })...)
+		before := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
+		// After the touch other controllers have come to their end, too.
+		end := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
+		touched = append(touched, differences(before, end, func(key string) bool { return ref.masked[key] || c.ignored(key) || !o.wroteAfterTouch(key) })...)
 		points := repoint(o.points, newAliases(o.namespace, ref.stable))
 		for _, p := range points {
 			reached[p.point]++

@@ -288,7 +288,7 @@ func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) 
 	if slices.ContainsFunc(o.findings, func(f finding) bool { return f.Judge == "run" }) {
 		return o.findings
 	}
-	direct := c.stateOf(o.versions[:o.rested], ref.tracked, newAliases(o.namespace, ref.stable))
+	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
 	lines := c.compare(ref, direct, ref.end)
 	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
 		return nil
