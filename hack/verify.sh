@@ -305,6 +305,7 @@ forks() {
   fi
   verify_fork DROP="$(find artifacts/examples -name '*-crd.yaml' | sed 's|.*/\(.*\)-crd.yaml|\1|' | tr '\n' ',')webhooks,rename,newkind,check,explore"
   verify_fork MODULE=github.com/acme/fork-check/v2 GROUP=my-checks.acme.io VERSION=v1beta1 KIND=Goose PLURAL=geese
+  local kind
   for kind in Cluster Client Image Task Queue Policy HTTPRoute; do verify_fork KIND="${kind}" DROP=newkind; done
 }
 # +drop:end

@@ -168,9 +168,6 @@ func (c *cluster) add(resource string, object *unstructured.Unstructured, event 
 	}
 }
 
-// touched is the annotation with which check makes the controller sync each owner again.
-const touched = "check-touched"
-
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
@@ -320,7 +317,7 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 			last = fmt.Errorf("the API server does not keep the change")
 			continue
 		}
-		// Not what the API server returned: it may have added fields that nobody may send.
+		// The answer of the API server may have fields that clients may not send.
 		changed := &unstructured.Unstructured{}
 		decoded, err := jsonpatch.DecodePatch(patch)
 		if err == nil {

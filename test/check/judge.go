@@ -41,14 +41,14 @@ type finding struct {
 	Without, Requests []string
 }
 
-// cacheLag bounds how far a cache is behind on a busy machine.
-const cacheLag = time.Second
-
 // cause is what findings have in common that a run with a fault does not repeat: not the objects and the output.
 func (f *finding) cause() string {
 	line, _, _ := strings.Cut(f.Message, "\n")
 	return f.Judge + ": " + line
 }
+
+// cacheLag bounds how far a cache is behind on a busy machine.
+const cacheLag = time.Second
 
 // Error implements error.
 func (f *finding) Error() string { return f.Judge + ": " + f.Message }
@@ -137,7 +137,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	}
 	o.versions, _ = r.history.All()
 	o.requests, o.points = r.proxy.recorded(0), r.proxy.points
-	c.judge(r, o, noops)
+	c.judge(r, o, f, noops)
 	return o, nil
 }
 
@@ -159,7 +159,7 @@ func (c *checker) ignored(key string) bool {
 }
 
 // judge applies the judges that need no other run.
-func (c *checker) judge(r *run, o *outcome, noops []trace.Request) {
+func (c *checker) judge(r *run, o *outcome, f *fault, noops []trace.Request) {
 	plain := newAliases(r.namespace, nil).of
 	found := func(judge, format string, arguments ...any) {
 		o.findings = append(o.findings, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
@@ -190,8 +190,11 @@ func (c *checker) judge(r *run, o *outcome, noops []trace.Request) {
 		found("panic", "%s", log)
 	}
 	broken := map[string]bool{}
-	// The cache of the controller may not show yet what another client has just done.
-	since := func(r *trace.Request) time.Time { return r.At.Add(-cacheLag) }
+	var since func(*trace.Request) time.Time
+	if f != nil && f.replaces {
+		// The cache of the controller may not show yet that another client has just replaced the object.
+		since = func(r *trace.Request) time.Time { return r.At.Add(-cacheLag) }
+	}
 	c.suite.Judge(o.versions, o.requests, c.owners.Resource, since, func(rule, message string, r *trace.Request) {
 		if !broken[rule] {
 			found("rule", "%s: %s %s", rule, r.Class(plain), message)
@@ -336,28 +339,6 @@ func (c *checker) learnReference(s *scenario, runs []*outcome) (*reference, []fi
 	return ref, findings
 }
 
-// wroteAfterTouch reports whether the controller wrote to the resource of the line of a state after the touch. Other
-// controllers, such as the garbage collector, may be late.
-func (o *outcome) wroteAfterTouch(key string) bool {
-	return slices.ContainsFunc(o.requests[o.touched:], func(r trace.Request) bool { return r.Applied() && strings.HasPrefix(key, r.Resource+" ") })
-}
-
-// judgeTouch returns a finding if each run had work left at rest, which only a touch of its owner made it do. lines are
-// what each touch led to. Faults do not tell them again.
-func (r *reference) judgeTouch(runs []*outcome, lines []string) []finding {
-	slices.Sort(lines)
-	var left []string
-	for i := len(runs) - 1; i < len(lines); i++ {
-		if key, _, _ := strings.Cut(lines[i][2:], ": "); lines[i] == lines[i-len(runs)+1] && !r.masked[key] {
-			left, r.masked[key] = append(left, lines[i]), true
-		}
-	}
-	if left == nil {
-		return nil
-	}
-	return []finding{{Judge: "settled", Message: "it had work left, which a touch of its owner made it do:\n" + strings.Join(left, "\n")}}
-}
-
 // compare compares two states of one scenario, without what may tell of the past.
 func (c *checker) compare(ref *reference, want, got state) []string {
 	return differences(want, got, func(key string) bool {
@@ -426,38 +407,4 @@ func unobserved(versions []trace.Version) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
-func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string) ([]trace.Request, error) {
-	known := map[string]bool{}
-	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
-	owners, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	versions, _ := r.history.All()
-	for _, v := range versions {
-		known[v.Object.GetResourceVersion()] = true
-	}
-	// Later, so that none of the requests from here on has led to one of these versions.
-	before := len(r.proxy.recorded(0))
-	for i := range owners.Items {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
-		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-		if err := r.awaitRecorded(ctx, object, false, err); err != nil {
-			return nil, fmt.Errorf("touching an owner: %w", err)
-		}
-		known[object.GetResourceVersion()] = true
-	}
-	if err := r.rest(ctx, differs); err != nil {
-		return nil, err
-	}
-	var noops []trace.Request
-	for _, request := range r.proxy.recorded(before) {
-		if request.Applied() && known[request.Revision] {
-			noops = append(noops, request)
-		}
-	}
-	return noops, nil
 }
