@@ -222,10 +222,9 @@ func TestConvert(t *testing.T) {
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}
-			switch {
-			case drop == "rename":
+			if drop == "rename" {
 				changed["WITH"] = "bench,compare,hostile,release,versions"
-			case strings.Contains(drop, "crontab") && !strings.Contains(drop, "check"):
+			} else if strings.Contains(drop, "crontab") && !strings.Contains(drop, "check") {
 				changed["WITH"] = strings.Join(partNames(true), ",")
 			}
 			o := newTestOptions(t, changed)
@@ -242,7 +241,7 @@ func TestConvert(t *testing.T) {
 				case "hack/fork/main.go", "docs/tutorial.md", "hack/tutorial/main.go":
 					t.Errorf("the fork has %s", f.Path)
 				case "pkg/apis/convert/v1/types.go":
-					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.Plural + ",shortName=wd;w,singular="} {
+					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.Plural + ",shortName=wd;w,singular=", map[bool]string{true: "\n\t// +kubebuilder:validation:XValidation:rule=\"self == oldSelf\""}[strings.Contains(drop, "rename")]} {
 						if !bytes.Contains(f.Data, []byte(want)) {
 							t.Errorf("%s has no %q", f.Path, want)
 						}
@@ -257,7 +256,7 @@ func TestConvert(t *testing.T) {
 // within a hook of another repository. A failure leaves what was there.
 func TestRun(t *testing.T) {
 	user := t.TempDir()
-	for name, text := range map[string]string{"make": "#!/bin/sh\necho >docs/api.md\nexit $STATUS\n", "go": "#!/bin/sh\n", "pre-commit": "#!/bin/sh\nexit 1\n", "ignored": "*.md\n"} {
+	for name, text := range map[string]string{"make": "#!/bin/sh\necho >docs/api.md\n[ $STATUS = vet ] || exit $STATUS\n", "go": "#!/bin/sh\n[ \"$1 $STATUS\" != \"vet vet\" ]\n", "pre-commit": "#!/bin/sh\nexit 1\n", "ignored": "*.md\n"} {
 		if err := os.WriteFile(filepath.Join(user, name), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -276,6 +275,7 @@ func TestRun(t *testing.T) {
 	for sentence, test := range map[string]struct{ identity, status, want string }{
 		"git is asked for an identity first":    {"useConfigOnly = true\n", "3", "git config --global user.email"},
 		"a failure of the generators leaves it": {identity, "3", "make --no-print-directory generate: exit status 3"},
+		"code that does not compile is no fork": {identity, "vet", "such as WidgetSet"},
 		"a fork is one commit":                  {identity, "0", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
