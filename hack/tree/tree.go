@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tree reads and writes the files of a repository, and runs commands there, for the commands
-// that copy what works under other names.
+// Package tree reads and writes files of a repository, and runs commands there, for commands that copy what works.
 package tree
 
 import (
