@@ -28,7 +28,9 @@ func withRenames(starts []explore.Start) []explore.Start {
 	then := explore.FooOperations
 	createX, createY := sim.Op{Verb: sim.CreateFoo, Foo: x, Deployment: a, Replicas: 1}, sim.Op{Verb: sim.CreateFoo, Foo: y, Deployment: b, Replicas: 1}
 	renameX, renameY := sim.Op{Verb: sim.Rename, Foo: x, Deployment: b}, sim.Op{Verb: sim.Rename, Foo: y, Deployment: a}
-	renameBack := sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}
+	renameBack, renameAgain := sim.Op{Verb: sim.Rename, Foo: x, Deployment: a}, sim.Op{Verb: sim.Rename, Foo: x, Deployment: "c"}
+	renameYAway, deleteY := sim.Op{Verb: sim.Rename, Foo: y, Deployment: "c"}, sim.Op{Verb: sim.DeleteFoo, Foo: y, Propagation: background}
+	releaseB, editImageB := sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditRelease}, sim.Op{Verb: sim.EditDeployment, Deployment: b, Edit: sim.EditImage}
 	imageX, stallX := sim.Op{Verb: sim.SetImage, Foo: x, NewImage: "nginx:2"}, sim.Op{Verb: sim.SetImage, Foo: x, NewImage: sim.StalledImage}
 	deleteX, deleteA := sim.Op{Verb: sim.DeleteFoo, Foo: x, Propagation: background}, sim.Op{Verb: sim.DeleteDeployment, Deployment: a, Propagation: background}
 	editA := sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditReplicas, Replicas: 3}
@@ -41,10 +43,16 @@ func withRenames(starts []explore.Start) []explore.Start {
 			spec.DeploymentName, spec.Image = b, "nginx:2"
 		})
 	}}
+	refused := func(op sim.Op) explore.Operation {
+		return explore.Operation{Story: "a policy refuses the writes to Deployments, and " + op.String(), Do: func(store *sim.Store) {
+			store.RefuseWrites(sim.Deployments)
+			store.Do(op)
+		}}
+	}
 	for i := range starts {
 		switch start := &starts[i]; start.Name {
 		case "x has a":
-			start.Then = append(start.Then, withImage)
+			start.Then = append(start.Then, withImage, refused(renameX))
 			fallthrough
 		case "x has a, y waits for it", "x has a with an image":
 			start.Then = append(start.Then, then(renameX)...)
@@ -53,11 +61,15 @@ func withRenames(starts []explore.Start) []explore.Start {
 	return append(starts,
 		explore.Start{
 			Name: "x moves from a to b, which stalls", Operations: then(createX, stallX, renameX), Part: "1+0", All: "1+1 2+0",
-			Then: then(imageX, renameBack, deleteX, deleteA, editA, editB),
+			Then: append(then(imageX, renameBack, renameAgain, deleteX, deleteA, editA, editB), refused(editImageB)),
 		},
 		explore.Start{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1 2+0"},
 		explore.Start{
 			Name: "x has a, y has b and waits for a", Operations: then(createX, createY, renameY), Part: "1+0", All: "1+1", Then: then(renameX),
+		},
+		explore.Start{
+			Name: "y has b, x has a and waits for b", Operations: then(createX, createY, renameX), All: "1+0",
+			Then: then(renameY, renameYAway, deleteY, releaseB),
 		},
 		explore.Start{
 			Name: "x has a with strategy Recreate, and a copy of it", Operations: then(createX, recreateA, copyA),

@@ -128,6 +128,7 @@ func exploredStarts() []explore.Start {
 		}},
 		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
 	}
+	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Contend(6) }}
 	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
 		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
 	}}
@@ -142,10 +143,14 @@ func exploredStarts() []explore.Start {
 		{Name: "x has a, y waits for it", Operations: then(createX, waitingY), Then: then(deleteX, orphanX, deleteA), IsLarge: true, Part: "1+0", All: "1+1"},
 		{
 			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+1",
-			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status)...),
+			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, contend)...),
+		},
+		{
+			Name: "a policy takes a away from x", Operations: append([]explore.Operation{policies[1]}, then(createX)...),
+			Then: then(scaleX, deleteA, adoptA), Part: "1+0", All: "1+1 2+0",
 		},
 		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
-		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX), container), Part: "2+0", All: "1+1 2+0"},
+		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX, rewrite), container), Part: "2+0", All: "1+1 2+0"},
 		{Name: "empty", Then: append(then(createX, rewrite), policies...), Part: "1+1 2+0", All: "1+1 2+0 2+1"},
 		{Name: "empty, two workers", Then: then(createX), Workers: 2, Part: "1+1", All: "1+1"},
 		{Name: "empty, two workers, two Foos", Then: []explore.Operation{both}, Workers: 2, All: "1+0"},

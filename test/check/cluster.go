@@ -286,27 +286,29 @@ func scalars(object map[string]any, prefixes ...string) []string {
 	return paths
 }
 
-// change returns a JSON patch that gives the scalar at the path another value, and the object with it, if the API
-// server accepts one in a dry run.
-func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string) (json.RawMessage, *unstructured.Unstructured, error) {
-	var candidates []any
-	switch v := trace.Flatten(object)[path].(type) {
+// others returns values that users may put in place of that one.
+func others(value any) []any {
+	switch v := value.(type) {
 	case bool:
-		candidates = []any{!v}
+		return []any{!v}
 	case int64:
-		candidates = []any{v + 1, v - 1, v * 2}
+		return []any{v + 1, v - 1, v * 2}
 	case float64:
-		candidates = []any{v + 1, v - 1}
+		return []any{v + 1, v - 1}
 	case string:
-		candidates = []any{v + "2", "other", "1" + v, ""}
 		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-			candidates = []any{strconv.FormatInt(n+1, 10)}
+			return []any{strconv.FormatInt(n+1, 10)}
 		}
-	default:
-		return nil, nil, fmt.Errorf("the object has no scalar there")
+		return []any{v + "2", "other", "1" + v, ""}
 	}
-	var last error
-	for _, value := range candidates {
+	return nil
+}
+
+// change returns a JSON patch that gives the scalar at the path one of these values, and the object with it: the first
+// one that the API server accepts in a dry run.
+func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string, values []any) (json.RawMessage, *unstructured.Unstructured, error) {
+	last := errors.New("the object has no scalar there")
+	for _, value := range values {
 		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
 		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
@@ -314,7 +316,7 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 			continue
 		}
 		if fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
-			last = fmt.Errorf("the API server does not keep the change")
+			last = errors.New("the API server does not keep the change")
 			continue
 		}
 		// The answer of the API server may have fields that clients may not send.

@@ -389,7 +389,7 @@ func (c *checker) atEnd(versions []trace.Version) (lines []string) {
 	with["object"] = c.exampleIn(versions)
 	for _, rule := range c.suite.Ends {
 		if err := c.suite.Holds(rule, with); err != nil {
-			lines = append(lines, fmt.Sprintf("%s: %s %v", rule.Name, trace.Brief(with["object"]), err))
+			lines = append(lines, fmt.Sprintf("%s: %v\nobject: %s", rule.Name, err, trace.Brief(with["object"])))
 		}
 	}
 	return lines

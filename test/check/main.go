@@ -105,6 +105,12 @@ func check(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
+	if o.only != "" {
+		reports = slices.DeleteFunc(reports, func(r *report) bool { return r.Runs == 0 && len(r.Findings) == 0 })
+		if len(reports) == 0 {
+			return false, fmt.Errorf("-only %q: no scenario begins so", o.only)
+		}
+	}
 	passed := !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
 	for _, wanted := range []bool{true, false} {
 		for _, r := range reports {
@@ -144,6 +150,8 @@ type checker struct {
 	flags      []string
 	owners     schema.GroupVersionResource
 	bystanders []*unstructured.Unstructured
+	// change are the steps that change the spec of the example at rest, nil if the API server lets nobody.
+	change []step
 	// tracked are the resources whose objects are compared: see stateOf.
 	tracked map[string]bool
 	// watched are the resources of which the controller watches objects.

@@ -81,7 +81,7 @@ type scenario struct {
 	// EndsAs are steps that lead to the same end from an empty namespace.
 	EndsAs []step `json:"endsAs,omitempty"`
 
-	// similar is set in a part if another scenario is so similar that this one runs once, without a fault.
+	// similar is set if another scenario is so similar that this one runs once, without a fault.
 	similar bool
 }
 
@@ -327,22 +327,35 @@ func (c *checker) deleted(policy metav1.DeletionPropagation) []step {
 	return []step{{On: to, Delete: policy}, {On: to, Until: "gone"}}
 }
 
-// changes returns a scenario for each scalar in the spec of the example that the API server lets users change.
+// changes returns a scenario for each scalar in the spec of the example that the API server lets users change, and one
+// without faults for a smaller number.
 func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 	to, client := selectorOf(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
 	var scenarios []*scenario
 	for _, path := range scalars(c.suite.example.Object, "/spec/") {
+		value := trace.Flatten(c.suite.example.Object)[path]
+		number, isNumber := value.(int64)
+		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path, others(value))
+		if err == nil && (c.change == nil || isNumber) {
+			c.change = []step{{Until: "rest"}, {On: to, JSON: patch}}
+		}
 		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.EndsAs != nil && decode(s.Steps[0].Merge)[path] != nil }) {
 			continue
 		}
-		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path)
 		if err != nil {
 			c.note("%s is not changed: %.300s", path, err)
 			continue
 		}
-		scenarios = append(scenarios, &scenario{
-			Name: "change " + path, Prepare: c.created(), Steps: []step{{On: to, JSON: patch}}, EndsAs: []step{{On: to, Apply: changed}},
-		})
+		changes := scenario{Name: "change " + path, Prepare: c.created(), Steps: []step{{On: to, JSON: patch}}, EndsAs: []step{{On: to, Apply: changed}}}
+		scenarios = append(scenarios, &changes)
+		if !isNumber {
+			continue
+		}
+		if patch, changed, err = change(ctx, client, to.Name, c.suite.example.Object, path, []any{number - 1}); err == nil {
+			less := changes
+			less.Name, less.similar, less.Steps, less.EndsAs = changes.Name+" down", true, []step{{On: to, JSON: patch}}, []step{{On: to, Apply: changed}}
+			scenarios = append(scenarios, &less)
+		}
 	}
 	return scenarios
 }
@@ -362,7 +375,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 	}, {
 		Name: "release " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
 	}, {
-		Name: "give away " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: given}},
+		Name: "give away " + v.Resource, Prepare: c.created(), Steps: append([]step{{On: to, Merge: given}}, c.change...),
 	}, {
 		Name:    "created again while " + v.Resource + " terminate",
 		Prepare: append(c.created(), holding), EndsAs: c.created(),
@@ -378,7 +391,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 	}
 	body := requests[sent].Body
 	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
-		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path)
+		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path, others(trace.Flatten(v.Object.Object)[path]))
 		if err != nil {
 			c.note("%s %s does not drift: %.300s", v.Resource, path, err)
 			continue

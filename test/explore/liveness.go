@@ -107,7 +107,7 @@ func (e *Explorer) judgeRest(s *state, id int32) {
 // forgotten by then.
 func (e *Explorer) wrongAtRest(s *state) (wrong []string, isIdle bool) {
 	wrong = s.judge.kind.Rest(e.clusterIn(s))
-	hasPolicies, forgot := s.cluster.store.Policies() != e.root.cluster.store.Policies(), s.process.memory.sum == e.idle.sum
+	hasPolicies, forgot := s.cluster.store.HasPolicies(), s.process.memory.sum == e.idle.sum
 	if forgot && !hasPolicies {
 		wrong = append(wrong, e.judgeWake(s)...)
 	}

@@ -188,6 +188,8 @@ func (e *Explorer) canonical(s *state) sum {
 	t.add(s.judge.encode(t.canon))
 	// The next object may be as old as another one.
 	t.hole(isCreation, s.process.now.Unix())
+	// Times that the API server writes are whole seconds.
+	t.int(int64(s.process.now.Nanosecond()))
 	t.int(int64(s.left.Operations))
 	t.int(int64(s.left.Deviations))
 	return t.canonical(s.process.now)

@@ -108,14 +108,24 @@ func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
 	}
 }
 
+// RivalReplicas is what Contend's client wants.
+const RivalReplicas = 3
+
 // rollOutOne is one step of a rollout: the Deployment controller first writes the observedGeneration, and in the next
-// step the replicas.
+// step the replicas. A rival that is at work comes before it.
 func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
 	if deployment.DeletionTimestamp != nil {
 		return
 	}
 	after := copyOf(deployment)
-	if deployment.Status.ObservedGeneration < deployment.Generation {
+	if s.rivals > 0 && *deployment.Spec.Replicas != RivalReplicas {
+		if s.rivals--; s.rivals%2 == 1 {
+			s.mustRemove(s.deployments, deployment)
+			return
+		}
+		after.Spec.Replicas = ptr.To[int32](RivalReplicas)
+		noteManager(deployment, after, false)
+	} else if deployment.Status.ObservedGeneration < deployment.Generation {
 		after.Status.ObservedGeneration = deployment.Generation
 		if imagesOf(deployment) != s.podImages[deployment.UID] {
 			after.Status.UpdatedReplicas = 0

@@ -100,6 +100,8 @@ type Store struct {
 	// strips says that a policy removes owner references from Deployments. retells says that the text of a refusal
 	// differs from that of the last one, which was the odd one or not.
 	strips, retells, odd bool
+	// rivals is how often another client will yet delete a Deployment or scale it.
+	rivals int
 
 	now    func() metav1.Time
 	stored func(resource string, event Event)
@@ -177,8 +179,11 @@ func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
 // Policies describes the policies in force, and whether the namespace is terminating.
 func (s *Store) Policies() string {
-	return fmt.Sprint(s.rewrites, s.refused, s.terminating, s.strips, s.retells, s.odd)
+	return fmt.Sprint(s.rewrites, s.refused, s.terminating, s.strips, s.retells, s.odd, s.rivals)
 }
+
+// HasPolicies reports whether a policy is in force, or the namespace terminating.
+func (s *Store) HasPolicies() bool { return s.Policies() != new(Store).Policies() }
 
 // of returns the table of a resource, nil if there is none.
 func (s *Store) of(resource string) *objects {
@@ -344,10 +349,14 @@ func (s *Store) StripOwners() { s.strips = true }
 // Strips reports whether that policy is in force.
 func (s *Store) Strips() bool { return s.strips }
 
+// Contend lets another client delete each Deployment that has not RivalReplicas, and scale the next one to that, in
+// turns, that many times in all.
+func (s *Store) Contend(times int) { s.rivals = times }
+
 // Now implements User.
 func (s *Store) Now() metav1.Time { return s.now() }
 
-// Collect and RollOut are one step of the garbage collector, and of the Deployment controller, about one
+// Collect and RollOut are one step of the garbage collector, and of the Deployment controller or a rival, about one
 // object. They report whether it changed anything.
 func (s *Store) Collect(resource, name string) bool {
 	before := s.version
