@@ -69,7 +69,6 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a program with a long name":         {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
 		"a program that begins with a digit": {"PROGRAM", "3d-printer", "begins with a letter"},
 		"a program called like a directory":  {"PROGRAM", "test", "is a file or directory of the repository"},
-		"a program called makefile":          {"PROGRAM", "makefile", "is a file or directory of the repository"},
 		"a group that is no DNS subdomain":   {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},
 		"a group without a dot":              {"GROUP", "widgets", "with a dot"},
 		"a group of the Kubernetes project":  {"GROUP", "widgets.k8s.io", "is reserved"},
@@ -78,11 +77,9 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a group that Go cannot import":      {"GROUP", "internal.acme.io", "cannot be imported"},
 		"a group with a sibling's folder":    {"GROUP", "cache.acme.io", "is the folder of another group"},
 		"a version without a number":         {"VERSION", "latest", "VERSION: "},
-		"a version of another form":          {"VERSION", "v1gamma1", "VERSION: "},
 		"a kind in lower case":               {"KIND", "widget", "is not a kind"},
 		"a kind of one letter":               {"KIND", "V", "2 to 63 letters"},
 		"a kind that is a Go keyword":        {"KIND", "Map", "map is a Go keyword or a predeclared name"},
-		"a kind that is a predeclared type":  {"KIND", "String", "string is a Go keyword or a predeclared name"},
 		"a kind that is taken for a list":    {"KIND", "WidgetList", "has that name for something else"},
 		"a kind that the package declares":   {"KIND", "Resource", "has that name for something else"},
 		"a kind that is a system in files":   {"KIND", "Windows", "fake_windows.go"},
@@ -232,11 +229,13 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, err := convert(o, all)
+			files, err := convert(o, append(all, &tree.File{Path: "pkg/controller/made/made_test.go", Data: []byte("fixture.Env")}))
 			if err != nil {
 				t.Fatal(err)
 			}
+			hasFixture := false
 			for _, f := range files {
+				hasFixture = hasFixture || f.Path == kindFixture
 				switch f.Path {
 				case "hack/fork/main.go", "docs/tutorial.md", "hack/tutorial/main.go":
 					t.Errorf("the fork has %s", f.Path)
@@ -247,6 +246,9 @@ func TestConvert(t *testing.T) {
 						}
 					}
 				}
+			}
+			if !hasFixture {
+				t.Error("the tests of a made kind do not compile")
 			}
 		})
 	}

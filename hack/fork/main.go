@@ -19,6 +19,7 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -182,10 +183,13 @@ To publish it: git remote add origin URL && git push -u origin main
 // convert returns the files of the fork but for the generated ones.
 func convert(o *options, files []*tree.File) (converted []*tree.File, err error) {
 	r := naming.NewRenamer(original(), o.Names, o.isOther)
+	needsFixture := slices.ContainsFunc(files, func(f *tree.File) bool {
+		return strings.HasPrefix(f.Path, "pkg/controller/") && bytes.Contains(f.Data, []byte("fixture.Env"))
+	})
 	for _, f := range files {
 		if f.Path == "hack/fork/README.md" {
 			f.Path = "README.md"
-		} else if f.Path == "README.md" || o.isDropped(f.Path) {
+		} else if f.Path == "README.md" || o.isDropped(f.Path) && (f.Path != kindFixture || !needsFixture) {
 			continue
 		}
 		text, err := o.dropRegions(f.Path, string(f.Data))

@@ -18,8 +18,7 @@ limitations under the License.
 // OpenAPI v2 document. applyconfiguration-gen embeds what it needs of it, which
 // is how the fake clientset learns to merge and to track managed fields.
 //
-// It runs only from hack/update-codegen.sh, which generates the definitions and
-// compiles them in.
+// It runs only from hack/update-codegen.sh, which generates the definitions and compiles them in.
 package main
 
 import (

@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -211,20 +210,14 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	return err
 }
 
-// update makes the files in root, which were those before, the ones after.
-func update(root string, before, after []*tree.File) error {
-	var errs []error
+// update writes the files to root that are not as they were before.
+func update(root string, before, after []*tree.File) (err error) {
 	for _, f := range after {
 		if !slices.ContainsFunc(before, func(b *tree.File) bool { return b.Path == f.Path && slices.Equal(b.Data, f.Data) }) {
-			errs = append(errs, f.Write(root))
+			err = errors.Join(err, f.Write(root))
 		}
 	}
-	for _, old := range before {
-		if !slices.ContainsFunc(after, func(f *tree.File) bool { return f.Path == old.Path }) {
-			errs = append(errs, os.Remove(filepath.Join(root, old.Path)))
-		}
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 const next = `Added the kind %[1]s: git status shows the files.

@@ -165,9 +165,9 @@ func TestRun(t *testing.T) {
 		t.Setenv("STATUS", "0")
 		err = run(t.Context(), root, variables(nil), io.Discard)
 		after := list()
-		for path, want := range map[string]bool{"docs/bar.md": true, "artifacts/deploy/bar/x": true, "mine": false} {
-			if _, exists := after[path]; exists != want {
-				t.Errorf("%s exists: %t", path, exists)
+		for _, path := range []string{"docs/bar.md", "artifacts/deploy/bar/x", "mine"} {
+			if _, exists := after[path]; !exists {
+				t.Errorf("there is no %s", path)
 			}
 		}
 		return err

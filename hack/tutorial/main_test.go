@@ -27,8 +27,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	// If the test was started in the background of a shell, it ignores the signal, and so would
-	// the commands.
+	// If the test was started in the background of a shell, it ignores the signal, and so would the commands.
 	_, stop := signal.NotifyContext(t.Context(), syscall.SIGINT)
 	defer stop()
 	for sentence, test := range map[string]struct {
