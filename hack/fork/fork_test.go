@@ -49,7 +49,7 @@ func newTestOptions(t *testing.T, changed map[string]string) *options {
 }
 
 func TestOptionsAreRefused(t *testing.T) {
-	full := t.TempDir()
+	full, dir := t.TempDir(), filepath.Join(t.TempDir(), "widgets")
 	inside := filepath.Join(full, "inside")
 	if err := os.Symlink(root(t), inside); err != nil {
 		t.Fatal(err)
@@ -96,13 +96,13 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a copyright that ends the comment":  {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			_, err := newOptions(root(t), variables(filepath.Join(t.TempDir(), "widgets"), map[string]string{test.variable: test.value}))
+			_, err := newOptions(root(t), variables(dir, map[string]string{test.variable: test.value}))
 			if err == nil || !strings.HasPrefix(err.Error(), test.variable+": ") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one of %s with %q", err, test.variable, test.want)
 			}
 		})
 	}
-	_, err := newOptions(root(t), variables(filepath.Join(t.TempDir(), "widgets"), map[string]string{"DROP": "rename", "WITH": "node"}))
+	_, err := newOptions(root(t), variables(dir, map[string]string{"DROP": "rename", "WITH": "node"}))
 	if err == nil || !strings.Contains(err.Error(), "DROP: node needs rename") {
 		t.Errorf("error %v for a suite of what is dropped", err)
 	}
@@ -119,8 +119,10 @@ func root(t *testing.T) string {
 }
 
 func TestNames(t *testing.T) {
-	want := naming.Names{Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io", GroupPackage: "widgets",
-		Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets"}
+	want := naming.Names{
+		Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io", GroupPackage: "widgets",
+		Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets",
+	}
 	if got := newTestOptions(t, nil).Names; got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -152,7 +154,7 @@ func TestRename(t *testing.T) {
 		"identifiers keep their case":        {"x.go", "newFoo fooKind JSONFoos foosEach fooinformers FooList FOOS addFoo", "newHTTPWidget httpWidgetKind JSONHTTPWidgets httpWidgetsEach httpwidgetinformers HTTPWidgetList HTTPWIDGETS addHTTPWidget"},
 		"parts of other words stay":          {"x.md", "food footer Football foolproof", ""},
 		"the program has several forms":      {"x.md", "sample-controller sample_controller_foos SampleControllerFoosInTrouble #samplecontrollerfoosintrouble", "my-app my_app_httpwidgets MyAppHTTPWidgetsInTrouble #myapphttpwidgetsintrouble"},
-		"the module is no image":             {"x.md", "example.com/sample-controller/pkg registry.example.com/sample-controller:dev", "github.com/acme/my-app/pkg registry.example.com/my-app:dev"},
+		"the module is no image":             {"x.md", "example.com/sample-controller/pkg registry.example.com/sample-controller:dev", "github.com/acme/widgets/pkg registry.example.com/my-app:dev"},
 		"the group is no package":            {"x.go", "samplecontroller.k8s.io pkg/apis/samplecontroller SamplecontrollerV1alpha1", "net.acme.io pkg/apis/net NetV1"},
 		"versions of the group are replaced": {"x.go", "samplecontroller.k8s.io/v1alpha1 v1alpha1.Foo Samplecontroller().V1alpha1() foos.v1beta1.samplecontroller.k8s.io", "net.acme.io/v1 v1.HTTPWidget Net().V1() httpwidgets.v2.net.acme.io"},
 		"versions of other groups stay":      {"x.go", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1", ""},
@@ -162,8 +164,9 @@ func TestRename(t *testing.T) {
 		"the article is that of the kind":    {"x.go", "A Foo, a `foo` and a\n// Foo; a footer, a new Foo; #a-foo-at-rest; namespace/a foos", "An HTTPWidget, an `httpwidget` and an\n// HTTPWidget; a footer, a new HTTPWidget; #an-httpwidget-at-rest; namespace/an httpwidgets"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			o := newTestOptions(t, map[string]string{"KIND": "HTTPWidget", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
-			if got := naming.NewRenamer(original(), o.Names, o.isOther).Text(test.path, test.text); got != cmp.Or(test.want, test.text) {
+			o := newTestOptions(t, map[string]string{"KIND": "HTTPWidget", "GROUP": "net.acme.io", "PROGRAM": "my-app"})
+			got := naming.NewRenamer(original(), o.Names, o.isOther).Text(test.path, test.text)
+			if got != cmp.Or(test.want, test.text) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
@@ -185,7 +188,7 @@ func TestDropRegions(t *testing.T) {
 		"a region without an end":    {"x.sh", "# +drop:crontab\n", "", "x.sh: +drop:crontab has no counterpart"},
 		"an end without a region":    {"x.sh", "# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
 		"nested regions":             {"x.sh", "# +drop:webhooks\na\n# +drop:crontab\nb\n# +drop:end\nc\n# +drop:end\nd\n", "a\nc\nd\n", ""},
-		"all of a nested region":     {"x.sh", "# +drop:crontab\na\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
+		"all of a nested region":     {"x.sh", "# +drop:crontab\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
 		"a comment for others":       {"x.go", "// +without:webhooks +a\n// +without:crontab +b\n", "// +b\n", ""},
 		"a text for others":          {"x.md", "a<!-- +without:webhooks , b --><!-- +without:crontab , c -->.", "a, c.", ""},
 		"a part that is none":        {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},
@@ -214,8 +217,8 @@ func TestLeftovers(t *testing.T) {
 // TestConvert makes forks without each set of parts. Nothing names what was dropped or this repository.
 func TestConvert(t *testing.T) {
 	for drop, kind := range map[string]string{
-		"": "Image", "memcached": "Client", "crontab": "Cluster", "rename": "Gadget", "webhooks": "Task", "memcached,crontab": "Queue",
-		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,rename,newkind,check,explore": "Goose",
+		"": "Image", "memcached": "Client", "crontab": "Cluster", "rename": "Gadget", "webhooks": "Task",
+		"memcached,crontab": "Queue", "memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,rename,newkind,check,explore": "Goose",
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}
@@ -229,13 +232,13 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, err := convert(o, append(all, &tree.File{Path: "pkg/controller/made/made_test.go", Data: []byte("fixture.Env")}))
+			files, err := convert(o, append(all, &tree.File{Path: "pkg/controller/made/made_test.go", Data: []byte("fixture.Env kinds.Service")}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			hasFixture := false
+			used := fixtures()
 			for _, f := range files {
-				hasFixture = hasFixture || f.Path == kindFixture
+				delete(used, f.Path)
 				switch f.Path {
 				case "hack/fork/main.go", "docs/tutorial.md", "hack/tutorial/main.go":
 					t.Errorf("the fork has %s", f.Path)
@@ -247,8 +250,8 @@ func TestConvert(t *testing.T) {
 					}
 				}
 			}
-			if !hasFixture {
-				t.Error("the tests of a made kind do not compile")
+			if len(used) > 0 {
+				t.Errorf("the tests of a made kind lack %v", used)
 			}
 		})
 	}

@@ -19,7 +19,6 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -89,9 +88,9 @@ func newOptions(root string, get func(string) string) (*options, error) {
 	o.validateNames(root, refuse)
 	o.Validate(o.short, refuse)
 	for _, variable := range []string{"DROP", "WITH"} {
-		isMore := variable == "WITH"
+		known := partNames(variable == "WITH")
 		for _, name := range list(variable) {
-			refuse(!slices.Contains(partNames(isMore), name), variable, "%q is not one of %s", name, strings.Join(partNames(isMore), ","))
+			refuse(!slices.Contains(known, name), variable, "%q is not one of %s", name, strings.Join(known, ","))
 		}
 	}
 	return o, errors.Join(problems...)
@@ -183,13 +182,16 @@ To publish it: git remote add origin URL && git push -u origin main
 // convert returns the files of the fork but for the generated ones.
 func convert(o *options, files []*tree.File) (converted []*tree.File, err error) {
 	r := naming.NewRenamer(original(), o.Names, o.isOther)
-	needsFixture := slices.ContainsFunc(files, func(f *tree.File) bool {
-		return strings.HasPrefix(f.Path, "pkg/controller/") && bytes.Contains(f.Data, []byte("fixture.Env"))
-	})
+	// The tests of made kinds stay, and what they use.
+	isUsed := func(name string) bool {
+		return name != "" && slices.ContainsFunc(files, func(f *tree.File) bool {
+			return strings.HasPrefix(f.Path, "pkg/controller/") && strings.Contains(string(f.Data), name)
+		})
+	}
 	for _, f := range files {
 		if f.Path == "hack/fork/README.md" {
 			f.Path = "README.md"
-		} else if f.Path == "README.md" || o.isDropped(f.Path) && (f.Path != kindFixture || !needsFixture) {
+		} else if f.Path == "README.md" || o.isDropped(f.Path) && !isUsed(fixtures()[f.Path]) {
 			continue
 		}
 		text, err := o.dropRegions(f.Path, string(f.Data))
