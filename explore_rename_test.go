@@ -67,6 +67,7 @@ func withRenames(starts []explore.Start) []explore.Start {
 		explore.Start{
 			Name: "x has a, y has b and waits for a", Operations: then(createX, createY, renameY), Part: "1+0", All: "1+1", Then: then(renameX),
 		},
+		explore.Start{Name: "x has a, and moves", Operations: then(createX), Then: then(renameX, renameBack), All: "2+0"},
 		explore.Start{
 			Name: "x has a, and is refused b", Operations: append(then(createX), refused(renameX)), Part: "1+0",
 			Then: []explore.Operation{{Story: "the policy ends, and Foo x asks for c", Do: func(store *sim.Store) {

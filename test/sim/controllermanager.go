@@ -118,19 +118,20 @@ func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
 		return
 	}
 	after := copyOf(deployment)
-	if s.rivals > 0 && *deployment.Spec.Replicas != RivalReplicas {
+	switch {
+	case s.rivals > 0 && *deployment.Spec.Replicas != RivalReplicas:
 		if s.rivals--; s.rivals%2 == 1 {
 			s.mustRemove(s.deployments, deployment)
 			return
 		}
 		after.Spec.Replicas = ptr.To[int32](RivalReplicas)
 		noteManager(deployment, after, false)
-	} else if deployment.Status.ObservedGeneration < deployment.Generation {
+	case deployment.Status.ObservedGeneration < deployment.Generation:
 		after.Status.ObservedGeneration = deployment.Generation
 		if imagesOf(deployment) != s.podImages[deployment.UID] {
 			after.Status.UpdatedReplicas = 0
 		}
-	} else {
+	default:
 		after.Status = s.rolledOut(deployment)
 		after.Status.ObservedGeneration = deployment.Generation
 	}
