@@ -60,7 +60,7 @@ func withRenames(starts []explore.Start) []explore.Start {
 	}
 	return append(starts,
 		explore.Start{
-			Name: "x moves from a to b, which stalls", Operations: then(createX, stallX, renameX), Part: "1+0", All: "1+1 2+0",
+			Name: "x moves to b, which stalls", Operations: then(createX, stallX, renameX), Part: "1+0", All: "1+1 2+0",
 			Then: append(then(imageX, renameBack, renameAgain, deleteX, deleteA, editA, editB), refused(editImageB)),
 		},
 		explore.Start{Name: "x has a, y has b", Operations: then(createX, createY), Then: then(renameX, renameY, deleteX), Part: "1+1", All: "1+1 2+0"},
@@ -69,7 +69,7 @@ func withRenames(starts []explore.Start) []explore.Start {
 		},
 		explore.Start{Name: "x has a, and moves", Operations: then(createX), Then: then(renameX, renameBack), All: "2+0"},
 		explore.Start{
-			Name: "x has a, and is refused b", Operations: append(then(createX), refused(renameX)), Part: "1+0",
+			Name: "x is refused b", Operations: append(then(createX), refused(renameX)), Part: "1+0",
 			Then: []explore.Operation{{Story: "the policy ends, and Foo x asks for c", Do: func(store *sim.Store) {
 				store.RefuseWrites("")
 				store.Do(renameAgain)

@@ -146,7 +146,7 @@ func exploredStarts() []explore.Start {
 			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, contend)...),
 		},
 		{
-			Name: "a policy takes a away from x", Operations: append([]explore.Operation{policies[1]}, then(createX)...),
+			Name: "a policy takes a from x", Operations: append([]explore.Operation{policies[1]}, then(createX)...),
 			Then: then(scaleX, deleteA, adoptA), Part: "1+0", All: "1+1 2+0",
 		},
 		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
