@@ -142,12 +142,12 @@ func exploredStarts() []explore.Start {
 	starts := []explore.Start{
 		{Name: "x has a, y waits for it", Operations: then(createX, waitingY), Then: then(deleteX, orphanX, deleteA), IsLarge: true, Part: "1+0", All: "1+1"},
 		{
-			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+1",
+			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+0 1+1",
 			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, contend)...),
 		},
 		{
 			Name: "a policy takes a from x", Operations: append([]explore.Operation{policies[1]}, then(createX)...),
-			Then: then(scaleX, deleteA, adoptA), Part: "1+0", All: "1+1 2+0",
+			Then: then(scaleX, deleteA, adoptA), Part: "1+0", All: "2+0",
 		},
 		{Name: "x is older than the schema", Operations: then(sim.Op{Verb: sim.CreateFoo, Foo: x}), Then: then(deleteX, recreateX), Part: "1+1"},
 		{Name: "x has a with an image", Operations: then(createX, imageX), Then: append(then(scaleX, rewrite), container), Part: "2+0", All: "1+1 2+0"},

@@ -136,7 +136,7 @@ type Explorer struct {
 func New(ctx context.Context, kind Kind) *Explorer {
 	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, lost: &answer{err: errors.New("connection lost")}}
 	e.faults, e.writeFaults = faults()
-	e.process = start(ctx, kind, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	e.process = start(ctx, kind, epoch())
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)
 	}
@@ -145,6 +145,9 @@ func New(ctx context.Context, kind Kind) *Explorer {
 	return e
 }
 
+// epoch returns when each exploration begins.
+func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
 // initial returns an empty cluster with a process that has just started.
 func (e *Explorer) initial() *state {
 	n := len(e.process.informers)
@@ -152,7 +155,7 @@ func (e *Explorer) initial() *state {
 	store := sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
 	store.CountApart()
 	s.cluster = e.clusterOf(store)
-	s.process = e.process.begin(s.cluster.lists, e.process.clock.Now(), e.fresh)
+	s.process = e.process.begin(s.cluster.lists, epoch(), e.fresh)
 	e.idle = e.take(s, step{kind: present}).process.memory
 	return s
 }
@@ -247,6 +250,8 @@ func (e *Explorer) path(id int32) (path []int) {
 
 // Replay takes the steps of those numbers from the start of the scope, tells them and returns what they violate.
 func (e *Explorer) Replay(scope Scope, path []int) (story, violations []string) {
+	root := e.root
+	defer func() { e.root = root }()
 	e.scope, e.found = scope, nil
 	e.root = e.start()
 	s := e.root

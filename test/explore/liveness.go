@@ -22,6 +22,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -107,7 +108,9 @@ func (e *Explorer) judgeRest(s *state, id int32) {
 // forgotten by then.
 func (e *Explorer) wrongAtRest(s *state) (wrong []string, isIdle bool) {
 	wrong = s.judge.kind.Rest(e.clusterIn(s))
-	hasPolicies, forgot := s.cluster.store.HasPolicies(), s.process.memory.sum == e.idle.sum
+	// Without a timer no time passes, in which a limiter gets its tokens back.
+	later := e.process.next(s.process, entry{kind: pass, now: s.process.now.Add(time.Hour)})
+	hasPolicies, forgot := s.cluster.store.HasPolicies(), later.memory.sum == e.idle.sum
 	if forgot && !hasPolicies {
 		wrong = append(wrong, e.judgeWake(s)...)
 	}

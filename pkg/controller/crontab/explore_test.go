@@ -81,7 +81,7 @@ func TestExplore(t *testing.T) {
 		{policy: alphav1.AllowConcurrent, fails: true, vanishes: true},
 		{policy: alphav1.AllowConcurrent, vanishes: true, then: []explore.Operation{runNow(), refuse("")}},
 	} {
-		kind := explore.Kind{Build: buildExplored(t), Judge: &cronTabJudge{}, Resources: []sim.Resource{
+		kind := explore.Kind{Build: buildExplored(t), Judge: &cronTabJudge{Vanishes: test.vanishes}, Resources: []sim.Resource{
 			{GroupResource: alphav1.Resource(exploredCronTabs), New: func() sim.Object { return &alphav1.CronTab{} }},
 			{GroupResource: batchv1.Resource(exploredJobs), New: func() sim.Object { return &batchv1.Job{} }},
 		}}
@@ -219,12 +219,15 @@ type cronTabJudge struct {
 	Runs []startedRun
 	// Schedules are those that the CronTab has had.
 	Schedules []formerSchedule
+	// Vanishes says that Jobs end and are deleted at once.
+	Vanishes bool
 }
 
-// startedRun is a run whose Job was created, by this process or by a former one.
+// startedRun is a run whose Job was created, by this process or by a former one. Created is set if Jobs vanish.
 type startedRun struct {
-	Job  string
-	Mine bool
+	Job     string
+	Mine    bool
+	Created time.Time
 }
 
 type formerSchedule struct {
@@ -238,7 +241,7 @@ func (j *cronTabJudge) find(job string) int {
 
 // NewProcess implements explore.JudgeOfProcess.
 func (j *cronTabJudge) NewProcess() explore.Judge {
-	next := &cronTabJudge{slices.Clone(j.Runs), j.Schedules}
+	next := &cronTabJudge{slices.Clone(j.Runs), j.Schedules, j.Vanishes}
 	for i := range next.Runs {
 		next.Runs[i].Mine = false
 	}
@@ -251,7 +254,7 @@ func (j *cronTabJudge) Note(c *explore.ClusterState) explore.Judge {
 	if cronTab == nil || last >= 0 && j.Schedules[last].Schedule == cronTab.Spec.Schedule {
 		return j
 	}
-	return &cronTabJudge{j.Runs, append(slices.Clone(j.Schedules), formerSchedule{cronTab.Spec.Schedule, c.Store.Now().Time})}
+	return &cronTabJudge{j.Runs, append(slices.Clone(j.Schedules), formerSchedule{cronTab.Spec.Schedule, c.Store.Now().Time}), j.Vanishes}
 }
 
 func exploredCronTab(store *sim.Store) *alphav1.CronTab {
@@ -302,17 +305,22 @@ func (j *cronTabJudge) Write(_ explore.Judge, w *explore.Write) (next explore.Ju
 // created judges a Job that was created.
 func (j *cronTabJudge) created(w *explore.Write, acting *alphav1.CronTab, violated func(string, ...any)) explore.Judge {
 	at, manual := runOfExplored(w.After)
-	next := &cronTabJudge{slices.Clone(j.Runs), j.Schedules}
+	next := &cronTabJudge{slices.Clone(j.Runs), j.Schedules, j.Vanishes}
 	i := j.find(w.Request.Name)
 	// A process may end before the status records the run, and the Job may be deleted then. What an ended process has
-	// sent may arrive later still.
-	if i >= 0 && acting != nil && (j.Runs[i].Mine || exploredCronTab(w.Store) == nil || !at.After(recordedIn(exploredCronTab(w.Store), manual))) {
+	// sent may arrive later still. A Job that vanishes while its creation is sent again is started twice (C15).
+	created := w.After.GetCreationTimestamp().Time
+	isResent := i >= 0 && j.Vanishes && created.Sub(j.Runs[i].Created) < maxResend
+	if i >= 0 && !isResent && acting != nil && (j.Runs[i].Mine || exploredCronTab(w.Store) == nil || !at.After(recordedIn(exploredCronTab(w.Store), manual))) {
 		violated("rule C7: the run due at %s was started twice", at)
 	}
 	if i >= 0 {
 		next.Runs = slices.Delete(next.Runs, i, i+1)
 	}
-	next.Runs = append(next.Runs, startedRun{w.Request.Name, acting != nil})
+	if !j.Vanishes {
+		created = time.Time{}
+	}
+	next.Runs = append(next.Runs, startedRun{w.Request.Name, acting != nil, created})
 	slices.SortFunc(next.Runs, func(a, b startedRun) int { return strings.Compare(a.Job, b.Job) })
 	if acting == nil {
 		return next
