@@ -69,6 +69,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a program with a long name":         {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
 		"a program that begins with a digit": {"PROGRAM", "3d-printer", "begins with a letter"},
 		"a program called like a directory":  {"PROGRAM", "test", "is a file or directory of the repository"},
+		"a program called makefile":          {"PROGRAM", "makefile", "is a file or directory of the repository"},
 		"a group that is no DNS subdomain":   {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},
 		"a group without a dot":              {"GROUP", "widgets", "with a dot"},
 		"a group of the Kubernetes project":  {"GROUP", "widgets.k8s.io", "is reserved"},
@@ -77,9 +78,11 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a group that Go cannot import":      {"GROUP", "internal.acme.io", "cannot be imported"},
 		"a group with a sibling's folder":    {"GROUP", "cache.acme.io", "is the folder of another group"},
 		"a version without a number":         {"VERSION", "latest", "VERSION: "},
+		"a version of another form":          {"VERSION", "v1gamma1", "VERSION: "},
 		"a kind in lower case":               {"KIND", "widget", "is not a kind"},
 		"a kind of one letter":               {"KIND", "V", "2 to 63 letters"},
 		"a kind that is a Go keyword":        {"KIND", "Map", "map is a Go keyword or a predeclared name"},
+		"a kind that is a predeclared type":  {"KIND", "String", "string is a Go keyword or a predeclared name"},
 		"a kind that is taken for a list":    {"KIND", "WidgetList", "has that name for something else"},
 		"a kind that the package declares":   {"KIND", "Resource", "has that name for something else"},
 		"a kind that is a system in files":   {"KIND", "Windows", "fake_windows.go"},
@@ -119,10 +122,8 @@ func root(t *testing.T) string {
 }
 
 func TestNames(t *testing.T) {
-	want := naming.Names{
-		Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io", GroupPackage: "widgets",
-		Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets",
-	}
+	want := naming.Names{Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io",
+		GroupPackage: "widgets", Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets"}
 	if got := newTestOptions(t, nil).Names; got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -188,7 +189,7 @@ func TestDropRegions(t *testing.T) {
 		"a region without an end":    {"x.sh", "# +drop:crontab\n", "", "x.sh: +drop:crontab has no counterpart"},
 		"an end without a region":    {"x.sh", "# +drop:end\n", "", "x.sh: +drop:end has no counterpart"},
 		"nested regions":             {"x.sh", "# +drop:webhooks\na\n# +drop:crontab\nb\n# +drop:end\nc\n# +drop:end\nd\n", "a\nc\nd\n", ""},
-		"all of a nested region":     {"x.sh", "# +drop:crontab\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
+		"all of a nested region":     {"x.sh", "# +drop:crontab\na\n# +drop:webhooks\nb\n# +drop:end\nc\n# +drop:end\nd\n", "d\n", ""},
 		"a comment for others":       {"x.go", "// +without:webhooks +a\n// +without:crontab +b\n", "// +b\n", ""},
 		"a text for others":          {"x.md", "a<!-- +without:webhooks , b --><!-- +without:crontab , c -->.", "a, c.", ""},
 		"a part that is none":        {"x.sh", "a # +drop:crontabs\n", "", "x.sh: +drop:crontabs names no part"},

@@ -182,7 +182,6 @@ To publish it: git remote add origin URL && git push -u origin main
 // convert returns the files of the fork but for the generated ones.
 func convert(o *options, files []*tree.File) (converted []*tree.File, err error) {
 	r := naming.NewRenamer(original(), o.Names, o.isOther)
-	// The tests of made kinds stay, and what they use.
 	isUsed := func(name string) bool {
 		return name != "" && slices.ContainsFunc(files, func(f *tree.File) bool {
 			return strings.HasPrefix(f.Path, "pkg/controller/") && strings.Contains(string(f.Data), name)

@@ -106,7 +106,8 @@ func (j *Foo) Rest(c *ClusterState) []string {
 		return slices.ContainsFunc(c.Store.Objects(sim.Foos), func(object sim.Object) bool {
 			foo := object.(*v1alpha1.Foo)
 			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && strings.Contains(violation, "Foo "+foo.Name+" ")
+			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && (strings.HasPrefix(violation, "Foo "+foo.Name+" ") ||
+				c.Store.Refused() == sim.Deployments && strings.Contains(violation, "is left over: its Foo "+foo.Name+" "))
 		})
 	})
 }

@@ -96,6 +96,8 @@ func Read[T sim.Object](w *Write, name string) (last T) {
 // ClusterState is the cluster in one state.
 type ClusterState struct {
 	Store *sim.Store
+	// Deviates says that a deviation has happened.
+	Deviates bool
 
 	state     *state
 	resources []string

@@ -160,7 +160,7 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 }
 
 func (e *Explorer) clusterIn(s *state) *ClusterState {
-	return &ClusterState{s.cluster.store, s, e.resources}
+	return &ClusterState{s.cluster.store, s.left.Deviations < e.scope.Budget.Deviations, s, e.resources}
 }
 
 // canonical returns the hash of the canonical form of the state.
