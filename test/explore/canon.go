@@ -34,7 +34,7 @@ import (
 )
 
 // horizon is longer than every duration that a controller compares: what is older counts as the same.
-const horizon = 15 * time.Minute
+const horizon = 20 * time.Minute
 
 // tokens are a text in which resource versions, UIDs and times are left open. Two states are the same if they
 // differ only in these, but not in their order: resource versions become ranks, UIDs the numbers of their first

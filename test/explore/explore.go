@@ -166,7 +166,7 @@ func (e *Explorer) Run(scope Scope) Result {
 	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, outcomes: map[int32]outcome{}, classes: map[action]int8{}}
 	e.process.zeal = scope.Zeal
 	e.root = e.start()
-	frontier, ids := []*state{e.root}, []int32{0}
+	frontier, ids, limit := []*state{e.root}, []int32{0}, maxDepth*(scope.Budget.Operations+scope.Budget.Deviations)
 	e.add(e.root, -1, 0)
 	for len(frontier) > 0 && len(e.Violations) == 0 && len(e.process.unsound) == 0 {
 		var next []*state
@@ -192,8 +192,8 @@ func (e *Explorer) Run(scope Scope) Result {
 			}
 		}
 		frontier, ids = next, nextIDs
-		if e.Depth++; e.Depth > maxDepth && len(ids) > 0 {
-			e.violated(e.path(ids[0]), fmt.Sprintf("L1: after %d steps it still goes on", maxDepth))
+		if e.Depth++; e.Depth > limit && len(ids) > 0 {
+			e.violated(e.path(ids[0]), fmt.Sprintf("L1: after %d steps it still goes on", limit))
 		}
 	}
 	if len(e.Violations) == 0 && len(e.process.unsound) == 0 {
@@ -202,7 +202,7 @@ func (e *Explorer) Run(scope Scope) Result {
 	return e.end(true)
 }
 
-// maxDepth is how many steps it may take at most until nothing new happens any more.
+// maxDepth is how many steps each operation and each deviation may take at most until nothing new happens any more.
 const maxDepth = 500
 
 // end returns the result.

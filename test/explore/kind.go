@@ -19,6 +19,7 @@ package explore
 import (
 	"context"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,6 +37,8 @@ type Kind struct {
 	Around []Around
 	// IsCoarse says that an event and its handlers are one step, to bound the states of a kind with many informers.
 	IsCoarse bool
+	// Calendar is up to when it matters what time it is, and not only how long ago something was, zero for never.
+	Calendar time.Time
 	// Judge is that of an empty cluster.
 	Judge Judge
 }

@@ -124,7 +124,7 @@ type outcome struct {
 	deviates   bool
 }
 
-// outcome returns the objects as users see them: without UIDs, versions, generations, times and messages.
+// outcome returns the objects as users see them: without UIDs, versions, generations, times of changes and messages.
 func (e *Explorer) outcome(s *state) string {
 	var all []string
 	for _, resource := range e.resources {
@@ -139,7 +139,7 @@ func (e *Explorer) outcome(s *state) string {
 	return strings.Join(all, "\n")
 }
 
-var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGeneration|creationTimestamp|lastTransitionTime|message)":("([^"\\]|\\.)*"|\d+),?`)
+var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGeneration|creationTimestamp|lastTransitionTime|lastMissedTime|message|time)":("([^"\\]|\\.)*"|\d+),?`)
 
 // judgeOutcomes finds an outcome of deviations that does not occur without, after the same operation.
 func (e *Explorer) judgeOutcomes(final []int32) {

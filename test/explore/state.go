@@ -190,6 +190,7 @@ func (e *Explorer) canonical(s *state) sum {
 	t.hole(isCreation, s.process.now.Unix())
 	// Times that the API server writes are whole seconds.
 	t.int(int64(s.process.now.Nanosecond()))
+	t.int(max(0, int64(e.kind.Calendar.Sub(s.process.now))))
 	t.int(int64(s.left.Operations))
 	t.int(int64(s.left.Deviations))
 	return t.canonical(s.process.now)
