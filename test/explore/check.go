@@ -23,8 +23,11 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Start is a settled cluster that is explored.
@@ -45,6 +48,9 @@ type Start struct {
 // pathVariable has the path that Check takes in place of all explorations.
 const pathVariable = "EXPLORE_PATH"
 
+// conditionsFile has a line for each condition that a status may have at rest.
+const conditionsFile = "testdata/conditions.txt"
+
 // Scope returns the scope with a budget, such as "1+0", and the operation of that number first, 0 if that may be any.
 func (s *Start) Scope(t *testing.T, first int, text string) Scope {
 	scope := Scope{Start: s.Operations, Operations: s.Then, First: first, Workers: s.Workers, Until: s.Until, Name: fmt.Sprintf("%s/%d/%s/", s.Name, first, text)}
@@ -62,12 +68,15 @@ func (s *Start) Scope(t *testing.T, first int, text string) Scope {
 //   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
 //   - EXPLORE_FIRST is a part of the story of the operation that users do first.
 //   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
+//   - EXPLORE_UPDATE=1 adds the conditions that explorations find at rest to the file testdata/conditions.txt. If there is
+//     one, it must have them all.
 //   - EXPLORE_PATH is a path that was printed, to be told and judged alone.
 //
 // Under the race detector, which takes ten times as long, there are no deviations and no large starts.
 func Check(t *testing.T, kind Kind, starts ...Start) {
 	t.Cleanup(func() { debug.SetGCPercent(debug.SetGCPercent(400)) })
 	maxStates, _ := strconv.Atoi(os.Getenv("EXPLORE_STATES"))
+	kind.MayBe = mayBe(t)
 	for _, start := range starts {
 		t.Run(start.Name, func(t *testing.T) {
 			if path, ok := os.LookupEnv(pathVariable); ok {
@@ -93,6 +102,30 @@ func Check(t *testing.T, kind Kind, starts ...Start) {
 				}
 			}
 		})
+	}
+}
+
+// mayBe returns Kind.MayBe, and writes the file at the end if it is to be updated.
+func mayBe(t *testing.T) func(string) bool {
+	text, err := os.ReadFile(conditionsFile)
+	if err != nil {
+		return nil
+	}
+	known := sets.New(strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })...)
+	if os.Getenv("EXPLORE_UPDATE") == "" {
+		return known.Has
+	}
+	var mu sync.Mutex
+	t.Cleanup(func() {
+		if err := os.WriteFile(conditionsFile, []byte(strings.Join(sets.List(known), "\n")+"\n"), 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(condition string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		known.Insert(condition)
+		return true
 	}
 }
 

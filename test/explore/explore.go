@@ -163,7 +163,7 @@ func (e *Explorer) initial() *state {
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
 	e.scope, e.Result, e.seen, e.nodes = scope, Result{}, map[sum]int32{}, nil
-	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, outcomes: map[int32]outcome{}, classes: map[action]int8{}}
+	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, outcomes: map[int32]outcome{}, conditions: map[int32][]string{}, classes: map[action]int8{}}
 	e.process.zeal = scope.Zeal
 	e.root = e.start()
 	frontier, ids, limit := []*state{e.root}, []int32{0}, maxDepth*(scope.Budget.Operations+scope.Budget.Deviations)

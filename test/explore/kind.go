@@ -41,6 +41,8 @@ type Kind struct {
 	Calendar time.Time
 	// Judge is that of an empty cluster.
 	Judge Judge
+	// MayBe reports whether a status may have that condition at rest, nil for any.
+	MayBe func(condition string) bool
 }
 
 // Operation is what a user does.

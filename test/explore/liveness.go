@@ -19,11 +19,13 @@ package explore
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -49,7 +51,9 @@ type quiet struct {
 	idle map[int32]bool
 	// outcomes are those of the states at rest.
 	outcomes map[int32]outcome
-	classes  map[action]int8
+	// conditions are those of the owners then.
+	conditions map[int32][]string
+	classes    map[action]int8
 }
 
 // action is what is done, and to what.
@@ -99,6 +103,7 @@ func (e *Explorer) judgeRest(s *state, id int32) {
 		e.quiet.wrong[id] = strings.Join(wrong, "; ")
 	}
 	e.quiet.outcomes[id] = outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
+	e.quiet.conditions[id] = e.conditions(s)
 	if isIdle {
 		e.quiet.idle[id] = true
 	}
@@ -138,6 +143,21 @@ func (e *Explorer) outcome(s *state) string {
 	}
 	return strings.Join(all, "\n")
 }
+
+// conditions returns those of the owners, without times.
+func (e *Explorer) conditions(s *state) (all []string) {
+	for _, owner := range s.cluster.store.Objects(e.resources[0]) {
+		conditions, _, _ := unstructured.NestedSlice(fields(owner), "status", "conditions")
+		for _, c := range conditions {
+			condition := c.(map[string]any)
+			text := fmt.Sprintf("%s=%s %s: %s", condition["type"], condition["status"], condition["reason"], condition["message"])
+			all = append(all, strings.ReplaceAll(instants.ReplaceAllString(text, "TIME"), "\n", "; "))
+		}
+	}
+	return all
+}
+
+var instants = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z`)
 
 var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGeneration|creationTimestamp|lastTransitionTime|lastMissedTime|message|time)":("([^"\\]|\\.)*"|\d+),?`)
 
@@ -212,6 +232,13 @@ func (e *Explorer) live() {
 		}
 	}
 	e.judgeOutcomes(final)
+	for _, id := range slices.Sorted(maps.Keys(e.quiet.conditions)) {
+		for _, condition := range e.quiet.conditions[id] {
+			if e.kind.MayBe != nil && !e.kind.MayBe(condition) && len(e.Violations) == 0 {
+				e.violated(e.path(id), fmt.Sprintf("L1: at rest: %q is not in %s", condition, conditionsFile))
+			}
+		}
+	}
 }
 
 // inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
