@@ -18,8 +18,10 @@ package explore
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -48,8 +50,12 @@ type Start struct {
 // pathVariable has the path that Check takes in place of all explorations.
 const pathVariable = "EXPLORE_PATH"
 
-// conditionsFile has a line for each condition that a status may have at rest.
-const conditionsFile = "testdata/conditions.txt"
+// The files testdata/explore/*.txt have a line for each condition that a status may have at rest. New ones come to
+// newConditions.
+const (
+	conditionsFiles = "testdata/explore/*.txt"
+	newConditions   = "testdata/explore/conditions.txt"
+)
 
 // Scope returns the scope with a budget, such as "1+0", and the operation of that number first, 0 if that may be any.
 func (s *Start) Scope(t *testing.T, first int, text string) Scope {
@@ -68,8 +74,8 @@ func (s *Start) Scope(t *testing.T, first int, text string) Scope {
 //   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
 //   - EXPLORE_FIRST is a part of the story of the operation that users do first.
 //   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
-//   - EXPLORE_UPDATE=1 adds the conditions that explorations find at rest to the file testdata/conditions.txt. If there is
-//     one, it must have them all.
+//   - EXPLORE_UPDATE=1 adds the conditions that explorations find at rest to testdata/explore/conditions.txt. If there
+//     are files in that folder, they must have them all.
 //   - EXPLORE_PATH is a path that was printed, to be told and judged alone.
 //
 // Under the race detector, which takes ten times as long, there are no deviations and no large starts.
@@ -105,26 +111,43 @@ func Check(t *testing.T, kind Kind, starts ...Start) {
 	}
 }
 
-// mayBe returns Kind.MayBe, and writes the file at the end if it is to be updated.
+// mayBe returns Kind.MayBe, and writes the new conditions at the end if the files are to be updated.
 func mayBe(t *testing.T) func(string) bool {
-	text, err := os.ReadFile(conditionsFile)
-	if err != nil {
-		return nil
+	known, added := sets.Set[string]{}, sets.Set[string]{}
+	files, err := filepath.Glob(conditionsFiles)
+	for _, file := range files {
+		text, readErr := os.ReadFile(file)
+		err = errors.Join(err, readErr)
+		lines := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
+		if file == newConditions {
+			added.Insert(lines...)
+		}
+		for _, line := range lines {
+			// A fork that is without a part has the lines for that as comments.
+			known.Insert(strings.TrimPrefix(line, "# "))
+		}
 	}
-	known := sets.New(strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })...)
-	if os.Getenv("EXPLORE_UPDATE") == "" {
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case len(files) == 0:
+		return nil
+	case os.Getenv("EXPLORE_UPDATE") == "":
 		return known.Has
 	}
 	var mu sync.Mutex
 	t.Cleanup(func() {
-		if err := os.WriteFile(conditionsFile, []byte(strings.Join(sets.List(known), "\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(newConditions, []byte(strings.Join(sets.List(added), "\n")+"\n"), 0o644); err != nil {
 			t.Error(err)
 		}
 	})
 	return func(condition string) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		known.Insert(condition)
+		if !known.Has(condition) {
+			added.Insert(condition)
+		}
 		return true
 	}
 }

@@ -235,7 +235,7 @@ func (e *Explorer) live() {
 	for _, id := range slices.Sorted(maps.Keys(e.quiet.conditions)) {
 		for _, condition := range e.quiet.conditions[id] {
 			if e.kind.MayBe != nil && !e.kind.MayBe(condition) && len(e.Violations) == 0 {
-				e.violated(e.path(id), fmt.Sprintf("L1: at rest: %q is not in %s", condition, conditionsFile))
+				e.violated(e.path(id), fmt.Sprintf("L1: at rest: %q is not in %s", condition, conditionsFiles))
 			}
 		}
 	}
