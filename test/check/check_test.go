@@ -39,7 +39,7 @@ import (
 func TestReadSuite(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"example.yaml": "{apiVersion: example.com/v1, kind: Bar, metadata: {name: x}}",
+		"example.yaml": "# A comment.\n---\n{apiVersion: example.com/v1, kind: Bar, metadata: {name: x}, spec: {size: 1}}",
 		"suite.yaml": `{example: example.yaml, quiet: 3s, scenarios: [{name: a, steps: [
 			{merge: {spec: {replicas: 2}}}, {object: {apiVersion: v1, kind: Pod, where: owned}, delete: Background}]}]}`,
 	} {
@@ -50,6 +50,9 @@ func TestReadSuite(t *testing.T) {
 	s, err := readSuite(filepath.Join(dir, "suite.yaml"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := others(s.example.Object["spec"].(map[string]any)["size"]); !slices.Contains(got, any(int64(0))) {
+		t.Errorf("the integer of the example becomes %#v", got)
 	}
 	steps := s.Scenarios[0].Steps
 	versions, broken := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "p", "1", "", 2, false)}, ""

@@ -43,6 +43,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -142,14 +143,16 @@ func ReadObjects(file string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+		var document runtime.RawExtension
+		if err = decoder.Decode(&document); errors.Is(err, io.EOF) {
 			return objects, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
+		if object := new(unstructured.Unstructured); len(document.Raw) > 0 {
+			// This keeps integers apart from other numbers.
+			err, objects = errors.Join(err, object.UnmarshalJSON(document.Raw)), append(objects, object)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
 }
