@@ -19,19 +19,32 @@ limitations under the License.
 package stored
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"iter"
+	"net/http"
 	"strings"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/watch"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 )
 
 // The objects of this file are as the API server stores them: with defaults, with what
@@ -153,5 +166,179 @@ func fillIn(deployment *appsv1.Deployment, i, kind int) {
 		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.", LastUpdateTime: at, LastTransitionTime: at},
 		{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable",
 			Message: fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-7d9c6b5f4"), LastUpdateTime: at, LastTransitionTime: storedAt},
+	}
+}
+
+// SetDefaults sets the fields that the API server defaults when it decodes an object.
+func SetDefaults(object metav1.Object) {
+	switch object := object.(type) {
+	case *v1alpha1.Foo:
+		// The schema defaults fields of a spec, but not a whole one.
+		if spec := &object.Spec; spec.DeploymentName != "" && spec.Replicas == nil {
+			spec.Replicas = ptr.To[int32](1)
+		}
+	case *appsv1.Deployment:
+		setDeploymentDefaults(&object.Spec)
+	}
+}
+
+func setDeploymentDefaults(spec *appsv1.DeploymentSpec) {
+	setDefault(&spec.Replicas, ptr.To[int32](1))
+	setDefault(&spec.RevisionHistoryLimit, ptr.To[int32](10))
+	setDefault(&spec.ProgressDeadlineSeconds, ptr.To[int32](600))
+	setDefault(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		quarter := intstr.FromString("25%")
+		setDefault(&spec.Strategy.RollingUpdate, &appsv1.RollingUpdateDeployment{})
+		setDefault(&spec.Strategy.RollingUpdate.MaxUnavailable, &quarter)
+		setDefault(&spec.Strategy.RollingUpdate.MaxSurge, &quarter)
+	}
+	pod := &spec.Template.Spec
+	setDefault(&pod.RestartPolicy, corev1.RestartPolicyAlways)
+	setDefault(&pod.DNSPolicy, corev1.DNSClusterFirst)
+	setDefault(&pod.SchedulerName, corev1.DefaultSchedulerName)
+	setDefault(&pod.TerminationGracePeriodSeconds, ptr.To[int64](corev1.DefaultTerminationGracePeriodSeconds))
+	setDefault(&pod.SecurityContext, &corev1.PodSecurityContext{})
+	for i := range pod.Containers {
+		container := &pod.Containers[i]
+		setDefault(&container.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+		setDefault(&container.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+		if container.ImagePullPolicy == "" && (strings.HasSuffix(container.Image, ":latest") || !strings.Contains(container.Image, ":")) {
+			container.ImagePullPolicy = corev1.PullAlways
+		}
+		setDefault(&container.ImagePullPolicy, corev1.PullIfNotPresent)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// Mirror is the registry that a policy puts before images.
+const Mirror = "mirror.example/"
+
+// What the Foo controller owns in a Deployment, beside replicas and owner reference.
+const (
+	// ManagedBy is a label.
+	ManagedBy = "app.kubernetes.io/managed-by"
+	// Container is the one whose image the controller owns.
+	Container = "nginx"
+)
+
+// StrategicMerge returns the Deployment as the API server stores it after a strategic merge
+// patch. It fails where the API server refuses the patch.
+func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deployment, error) {
+	data, err := json.Marshal(deployment)
+	if err != nil {
+		return nil, err
+	}
+	if data, err = strategicpatch.StrategicMergePatch(data, []byte(patch), &appsv1.Deployment{}); err != nil {
+		return nil, err
+	}
+	merged := &appsv1.Deployment{}
+	return merged, json.Unmarshal(data, merged)
+}
+
+// UnownedDiff returns how two versions of a Deployment differ in fields that the controller
+// does not own, "" if they do not.
+func UnownedDiff(before, after *appsv1.Deployment) string {
+	unowned := func(deployment *appsv1.Deployment) *appsv1.Deployment {
+		deployment = deployment.DeepCopy()
+		deployment.ResourceVersion, deployment.Generation, deployment.OwnerReferences, deployment.Spec.Replicas = "", 0, nil, nil
+		deployment.ManagedFields = nil
+		delete(deployment.Labels, ManagedBy)
+		for i := range deployment.Spec.Template.Spec.Containers {
+			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == Container {
+				container.Image = ""
+			} else {
+				container.Image = strings.TrimPrefix(container.Image, Mirror)
+			}
+		}
+		return deployment
+	}
+	a, b := unowned(before), unowned(after)
+	if equality.Semantic.DeepEqual(a, b) {
+		return ""
+	}
+	return fmt.Sprintf("%+v became %+v", a, b)
+}
+
+// ListServer is an API server that streams Foos and Deployments to clients that list by
+// watching (sendInitialEvents). It fails the test at any other request.
+type ListServer struct {
+	T testing.TB
+	// Cancel ends the test's waiting for caches that are never filled.
+	Cancel      context.CancelFunc
+	Foos        iter.Seq[*v1alpha1.Foo]
+	Deployments iter.Seq[*appsv1.Deployment]
+	// JSONFoos and ProtobufDeployments count the streams by resource and content type.
+	JSONFoos, ProtobufDeployments atomic.Int32
+}
+
+// ServeHTTP implements http.Handler.
+func (s *ListServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if r.Method != http.MethodGet || query.Get("watch") == "" || query.Get("sendInitialEvents") != "true" {
+		s.T.Errorf("the API server received a request that is no list by watching: %s %s", r.Method, r.URL)
+		http.Error(w, "not implemented", http.StatusNotImplemented)
+		return
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/foos"):
+		s.JSONFoos.Add(1)
+		stream := newStream(s.T, w, ownscheme.Codecs, runtime.ContentTypeJSON)
+		for foo := range s.Foos {
+			stream.send(watch.Added, foo)
+		}
+		stream.send(watch.Bookmark, &v1alpha1.Foo{TypeMeta: typeOfFoo, ObjectMeta: endOfList()})
+	case strings.HasSuffix(r.URL.Path, "/deployments") && strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf):
+		s.ProtobufDeployments.Add(1)
+		stream := newStream(s.T, w, kubescheme.Codecs, runtime.ContentTypeProtobuf)
+		for deployment := range s.Deployments {
+			stream.send(watch.Added, deployment)
+		}
+		stream.send(watch.Bookmark, &appsv1.Deployment{TypeMeta: typeOfDeployment, ObjectMeta: endOfList()})
+	default:
+		s.T.Errorf("ListServer has no stream for %s, accepting %s", r.URL, r.Header.Get("Accept"))
+		s.Cancel()
+	}
+	<-r.Context().Done()
+}
+
+func endOfList() metav1.ObjectMeta {
+	return metav1.ObjectMeta{ResourceVersion: "3000000", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+}
+
+// stream is the response to a watch request.
+type stream struct {
+	t       testing.TB
+	w       http.ResponseWriter
+	objects runtime.Encoder
+	frames  runtime.Encoder
+	framer  runtime.Framer
+}
+
+func newStream(t testing.TB, w http.ResponseWriter, codecs serializer.CodecFactory, contentType string) *stream {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), contentType)
+	if !ok {
+		t.Fatalf("no serializer of %s", contentType)
+	}
+	w.Header().Set("Content-Type", contentType)
+	return &stream{t: t, w: w, objects: info.Serializer, frames: info.StreamSerializer.Serializer, framer: info.StreamSerializer.Framer}
+}
+
+// send sends an event. The bookmark is the last one and flushes the response.
+func (s *stream) send(event watch.EventType, object runtime.Object) {
+	raw, err := runtime.Encode(s.objects, object)
+	if err == nil {
+		err = s.frames.Encode(&metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: raw}}, s.framer.NewFrameWriter(s.w))
+	}
+	if err != nil {
+		s.t.Errorf("sending an event: %v", err)
+	}
+	if event == watch.Bookmark {
+		s.w.(http.Flusher).Flush()
 	}
 }
