@@ -228,6 +228,28 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestOnly: a suite in which -only names nothing has no report, and there must be one that has.
+func TestOnly(t *testing.T) {
+	none, one := &report{}, &report{Runs: 1}
+	if got, err := named([]*report{none, one}, "created"); err != nil || !slices.Equal(got, []*report{one}) {
+		t.Errorf("%v, error %v", got, err)
+	}
+	if _, err := named([]*report{none}, "created"); err == nil {
+		t.Error("no error without any scenario")
+	}
+}
+
+// TestKnown: what is wrong without a fault is not told with each fault again, whatever object it is about.
+func TestKnown(t *testing.T) {
+	end := func(of string) finding { return finding{Judge: "end", Message: of + ": it is broken\nobject: " + t.Name() + of} }
+	first, again, other := end("one replica"), end("one replica"), end("two replicas")
+	again.Message += "2"
+	ref := &reference{known: map[string]bool{first.cause(): true}}
+	if got := ref.withoutKnown([]finding{again, other}); len(got) != 1 || got[0].Message != other.Message {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestSuites reads the suites of this repository.
 func TestSuites(t *testing.T) {
 	files := []string{"../../testdata/suites.yaml"}

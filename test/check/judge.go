@@ -47,6 +47,11 @@ func (f *finding) cause() string {
 	return f.Judge + ": " + line
 }
 
+// withoutKnown returns the findings that the runs without a fault do not have.
+func (r *reference) withoutKnown(findings []finding) []finding {
+	return slices.DeleteFunc(findings, func(f finding) bool { return r.known[f.cause()] })
+}
+
 // cacheLag bounds how far a cache is behind on a busy machine.
 const cacheLag = time.Second
 

@@ -105,11 +105,8 @@ func check(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
-	if o.only != "" {
-		reports = slices.DeleteFunc(reports, func(r *report) bool { return r.Runs == 0 && len(r.Findings) == 0 })
-		if len(reports) == 0 {
-			return false, fmt.Errorf("-only %q: no scenario begins so", o.only)
-		}
+	if reports, err = named(reports, o.only); err != nil {
+		return false, err
 	}
 	passed := !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
 	for _, wanted := range []bool{true, false} {
@@ -350,7 +347,7 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 			return
 		}
 		c.judgeExtremes(s, o, ref)
-		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.cause()] })
+		o.findings = ref.withoutKnown(o.findings)
 		for _, f := range o.findings {
 			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
 			c.add(id, f)

@@ -99,6 +99,17 @@ func (r *report) tooFew() bool {
 // passed reports whether the controller passes.
 func (r *report) passed() bool { return len(r.Findings) == 0 && !r.tooFew() && r.Runs > 0 }
 
+// named returns the reports of the suites in which only names a scenario, or all if it is "".
+func named(reports []*report, only string) ([]*report, error) {
+	if only != "" {
+		reports = slices.DeleteFunc(reports, func(r *report) bool { return r.Runs == 0 && len(r.Findings) == 0 })
+	}
+	if len(reports) == 0 {
+		return nil, fmt.Errorf("-only %q: no scenario begins so", only)
+	}
+	return reports, nil
+}
+
 // writeReport writes the reports to the file, if it has a name.
 func writeReport(file string, reports []*report, encode func(any) ([]byte, error)) error {
 	if file == "" {
