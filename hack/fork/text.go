@@ -70,7 +70,7 @@ func parts() []part {
 		{name: "explore", paths: []string{"test/sim"}, mention: regexp.MustCompile(`(docs|test)/explore|test/sim|explore\.md|make (explore|random)`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run", "hack/verify-codegen.sh", "artifacts/examples/crd-status-subresource.yaml"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
-		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},
+		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`), needs: []string{"check"}},
 		{name: "compare", isMore: true, paths: []string{"test/compare"}, mention: regexp.MustCompile(`(test/|make )compare`), needs: []string{"explore"}},
 		{name: "failover", isMore: true, paths: []string{"test/failover"}, mention: regexp.MustCompile(`(test/|make )(failover|outages)|TestFailover`), needs: []string{"check", "explore", "rename"}},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},

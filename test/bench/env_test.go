@@ -16,6 +16,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package bench measures the controller on local clusters: throughput, requests to the API server, memory and latency.
+// hack/bench.sh (`make bench`) starts the clusters and runs the measurements: each measures one program on one cluster,
+// the controller or the programs in peer and plain with which it is compared. Package report has the targets and
+// computes the ratios and their intervals.
 package bench
 
 import (

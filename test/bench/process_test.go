@@ -24,7 +24,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -32,6 +31,8 @@ import (
 	"syscall"
 
 	"k8s.io/component-base/metrics/testutil"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // pause stops all components of the control plane but the API server and etcd until the measurement ends, so that these
@@ -125,8 +126,7 @@ func (e *env) awaitNoWrites() {
 type process struct {
 	*env
 
-	cmd  *exec.Cmd
-	done chan struct{}
+	cmd *trace.Process
 	// stopped is set before the test ends the process.
 	stopped atomic.Bool
 }
@@ -140,27 +140,19 @@ func (e *env) start(flags ...string) *process {
 // startWith is start with additional environment variables.
 func (e *env) startWith(variables []string, flags ...string) *process {
 	e.Helper()
-	p := &process{env: e, done: make(chan struct{})}
+	p := &process{env: e}
 	binary, arguments := e.who, []string{fmt.Sprintf("--workers=%d", e.workers)}
 	if e.who == ours {
 		binary = "sample-controller"
 		arguments = append(arguments, "--controllers=foo", "--metrics-bind-address=127.0.0.1:0", "--metrics-secure=false", "--profiling")
 		arguments = append(arguments, flags...)
 	}
-	log, err := os.Create(p.log())
+	var err error
+	p.cmd, err = trace.StartRecorded(e.path(), "controller", append(variables, "KUBECONFIG="+e.kubeconfig()), e.path("bin", binary), arguments...)
 	e.must(err)
-	// hack/lib.sh finds a process that the test did not stop by this file.
-	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, e.path("pids", "controller"), e.path("bin", binary)}, arguments...)...)
-	p.cmd.Env = append(append(os.Environ(), "KUBECONFIG="+e.kubeconfig()), variables...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	e.must(p.cmd.Start())
 	go func() {
-		defer close(p.done)
-		err := p.cmd.Wait()
-		_ = log.Close()
-		if !p.stopped.Load() {
-			e.Errorf("the measured program ended by itself: %v\n%s", err, p.logTail())
+		if <-p.cmd.Done; !p.stopped.Load() {
+			e.Errorf("the measured program ended by itself: %v\n%s", p.cmd.ProcessState, p.logTail())
 		}
 	}()
 	e.Cleanup(p.stop)
@@ -176,25 +168,14 @@ func (p *process) stop() {
 	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM); err != nil {
 		p.Errorf("stopping the measured program: %v", err)
 	}
-	<-p.done
-	if err := os.Remove(p.path("pids", "controller")); err != nil {
-		p.Error(err)
-	}
+	<-p.cmd.Done
 	if p.Failed() {
 		p.Logf("The last lines of the measured program's log:\n%s", p.logTail())
 	}
 }
 
-func (p *process) log() string {
-	return p.path("logs", "controller.log")
-}
-
 func (p *process) logTail() string {
-	text, err := os.ReadFile(p.log())
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(p.cmd.Output(), "\n")
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
@@ -203,11 +184,10 @@ func (p *process) get(path string) string {
 	p.Helper()
 	var address []string
 	p.eventually(func() error {
-		text, err := os.ReadFile(p.log())
-		if address = regexp.MustCompile(`"Serving" what="metrics" address="([^"]+)"`).FindStringSubmatch(string(text)); err == nil && address == nil {
-			err = errors.New("the controller does not serve metrics yet")
+		if address = regexp.MustCompile(`"Serving" what="metrics" address="([^"]+)"`).FindStringSubmatch(p.cmd.Output()); address == nil {
+			return errors.New("the controller does not serve metrics yet")
 		}
-		return err
+		return nil
 	})
 	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, "http://"+address[1]+path, nil)
 	p.must(err)

@@ -241,7 +241,9 @@ func TestOnly(t *testing.T) {
 
 // TestKnown: what is wrong without a fault is not told with each fault again, whatever object it is about.
 func TestKnown(t *testing.T) {
-	end := func(of string) finding { return finding{Judge: "end", Message: of + ": it is broken\nobject: " + t.Name() + of} }
+	end := func(of string) finding {
+		return finding{Judge: "end", Message: of + ": it is broken\nobject: " + t.Name() + of}
+	}
 	first, again, other := end("one replica"), end("one replica"), end("two replicas")
 	again.Message += "2"
 	ref := &reference{known: map[string]bool{first.cause(): true}}

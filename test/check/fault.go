@@ -26,9 +26,15 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/test/check/trace"
 )
@@ -107,6 +113,72 @@ func (f *fault) appliesTo(r *trace.Request) bool {
 		return !f.kills || !f.executes
 	}
 	return true
+}
+
+func (r *run) leases() dynamic.ResourceInterface {
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	return r.check.cluster.client.Resource(leases).Namespace(r.namespace)
+}
+
+// thief is the holder of a lease that was taken.
+const thief = "check"
+
+// takeLease makes another process the holder of the leases, and returns how long the longest one lasts.
+func (r *run) takeLease(ctx context.Context) (longest time.Duration) {
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		r.proxy.find("run", err.Error())
+		return 0
+	}
+	for i := range list.Items {
+		seconds, _, _ := unstructured.NestedInt64(list.Items[i].Object, "spec", "leaseDurationSeconds")
+		longest = max(longest, time.Duration(seconds)*time.Second)
+		now, name := trace.Now().UTC().Format(metav1.RFC3339Micro), list.Items[i].GetName()
+		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now)
+		if _, err := r.leases().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			r.proxy.find("run", err.Error())
+		}
+	}
+	return longest
+}
+
+// leaseTaken reports whether a lease has that holder still.
+func (r *run) leaseTaken(ctx context.Context) bool {
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	return err == nil && slices.ContainsFunc(list.Items, func(lease unstructured.Unstructured) bool {
+		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		return holder == thief
+	})
+}
+
+// recreate deletes the object that the request is about to delete, and creates it as the controller did.
+func (r *run) recreate(ctx context.Context, of *trace.Request) {
+	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
+	for _, sent := range slices.Backward(r.proxy.recorded(0)) {
+		if sent.Resource != of.Resource || sent.Made != of.Name || sent.Body == nil {
+			continue
+		}
+		live, err := client.Get(ctx, of.Name, metav1.GetOptions{})
+		if err == nil {
+			err = client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		}
+		if err == nil {
+			// The controller may leave alone what another manager has made. Others write the status.
+			managers := slices.DeleteFunc(live.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource != "" })
+			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
+				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{FieldManager: managers[0].Manager})
+				return err
+			})
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			// Another client has deleted it just now.
+			r.proxy.miss()
+		case err != nil:
+			r.proxy.find("run", "replacing "+of.Name+": "+err.Error())
+		}
+		return
+	}
 }
 
 // watchStream is one connection of a watch.

@@ -31,11 +31,8 @@ import (
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
@@ -151,75 +148,7 @@ func (r *run) start() (*trace.Process, error) {
 	}
 	command := exec.Command(arguments[0], arguments[1:]...)
 	command.Stdout, command.Stderr = r.output, r.output
-	// Other variables could connect the controller to an API server past its proxy.
-	command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "KUBE") })
 	return trace.Start(command)
-}
-
-func (r *run) leases() dynamic.ResourceInterface {
-	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	return r.check.cluster.client.Resource(leases).Namespace(r.namespace)
-}
-
-// thief is the holder of a lease that was taken.
-const thief = "check"
-
-// takeLease makes another process the holder of the leases, and returns how long the longest one lasts.
-func (r *run) takeLease(ctx context.Context) (longest time.Duration) {
-	list, err := r.leases().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		r.proxy.find("run", err.Error())
-		return 0
-	}
-	for i := range list.Items {
-		seconds, _, _ := unstructured.NestedInt64(list.Items[i].Object, "spec", "leaseDurationSeconds")
-		longest = max(longest, time.Duration(seconds)*time.Second)
-		now, name := trace.Now().UTC().Format(metav1.RFC3339Micro), list.Items[i].GetName()
-		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now)
-		if _, err := r.leases().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			r.proxy.find("run", err.Error())
-		}
-	}
-	return longest
-}
-
-// leaseTaken reports whether a lease has that holder still.
-func (r *run) leaseTaken(ctx context.Context) bool {
-	list, err := r.leases().List(ctx, metav1.ListOptions{})
-	return err == nil && slices.ContainsFunc(list.Items, func(lease unstructured.Unstructured) bool {
-		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-		return holder == thief
-	})
-}
-
-// recreate deletes the object that the request is about to delete, and creates it as the controller did.
-func (r *run) recreate(ctx context.Context, of *trace.Request) {
-	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
-	for _, sent := range slices.Backward(r.proxy.recorded(0)) {
-		if sent.Resource != of.Resource || sent.Made != of.Name || sent.Body == nil {
-			continue
-		}
-		live, err := client.Get(ctx, of.Name, metav1.GetOptions{})
-		if err == nil {
-			err = client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
-		}
-		if err == nil {
-			// The controller may leave alone what another manager has made. Others write the status.
-			managers := slices.DeleteFunc(live.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource != "" })
-			err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-				_, err := client.Create(ctx, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent.Body)}, metav1.CreateOptions{FieldManager: managers[0].Manager})
-				return err
-			})
-		}
-		switch {
-		case apierrors.IsNotFound(err):
-			// Another client has deleted it just now.
-			r.proxy.miss()
-		case err != nil:
-			r.proxy.find("run", "replacing "+of.Name+": "+err.Error())
-		}
-		return
-	}
 }
 
 // restart kills the process, if there is one, calls meanwhile, and starts another one.
@@ -427,4 +356,63 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 	}
 	slices.Sort(names)
 	return client, names, nil
+}
+
+// touched is the annotation with which check makes the controller sync each owner again.
+const touched = "check-touched"
+
+// settle makes the controller sync each owner again, and returns its writes from there on that changed nothing.
+func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string) ([]trace.Request, error) {
+	known := map[string]bool{}
+	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
+	owners, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	versions, _ := r.history.All()
+	for _, v := range versions {
+		known[v.Object.GetResourceVersion()] = true
+	}
+	// Later, so that none of the requests from here on has led to one of these versions.
+	before := len(r.proxy.recorded(0))
+	for i := range owners.Items {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touched)
+		object, err := client.Patch(ctx, owners.Items[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err := r.awaitRecorded(ctx, object, false, err); err != nil {
+			return nil, fmt.Errorf("touching an owner: %w", err)
+		}
+		known[object.GetResourceVersion()] = true
+	}
+	if err := r.rest(ctx, differs); err != nil {
+		return nil, err
+	}
+	var noops []trace.Request
+	for _, request := range r.proxy.recorded(before) {
+		if request.Applied() && known[request.Revision] {
+			noops = append(noops, request)
+		}
+	}
+	return noops, nil
+}
+
+// wroteAfterTouch reports whether the controller wrote to the resource of the line of a state after the touch. Other
+// controllers, such as the garbage collector, may be late.
+func (o *outcome) wroteAfterTouch(key string) bool {
+	return slices.ContainsFunc(o.requests[o.touched:], func(r trace.Request) bool { return r.Applied() && strings.HasPrefix(key, r.Resource+" ") })
+}
+
+// judgeTouch returns a finding if each run had work left at rest, which only a touch of its owner made it do. lines are
+// what each touch led to. Faults do not tell them again.
+func (r *reference) judgeTouch(runs []*outcome, lines []string) []finding {
+	slices.Sort(lines)
+	var left []string
+	for i := len(runs) - 1; i < len(lines); i++ {
+		if key, _, _ := strings.Cut(lines[i][2:], ": "); lines[i] == lines[i-len(runs)+1] && !r.masked[key] {
+			left, r.masked[key] = append(left, lines[i]), true
+		}
+	}
+	if left == nil {
+		return nil
+	}
+	return []finding{{Judge: "settled", Message: "it had work left, which a touch of its owner made it do:\n" + strings.Join(left, "\n")}}
 }

@@ -27,7 +27,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -114,53 +113,14 @@ type replica struct {
 	*trace.Process
 
 	proxy *proxy
-	log   string
 	// started is when the test saw that it had started its workers.
 	started time.Time
 	// stopping is set before the test terminates or kills the replica.
 	stopping bool
 }
 
-// startProcess starts that binary of the controller. If the test binary is killed, the script in hack ends the process.
-func (c *testCluster) startProcess(program string, arguments ...string) (*replica, error) {
-	name := c.uniqueName("controller")
-	r := &replica{log: filepath.Join(c.work, "logs", name+".log")}
-	log, err := os.Create(r.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	// The shell writes its PID before it becomes the controller, so that the script can find the process at any time.
-	shell := []string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", filepath.Join(c.work, "pids", name), program}
-	command := exec.Command("bash", append(shell, arguments...)...)
-	for _, variable := range os.Environ() {
-		// These variables could connect the controller to the API server past its proxy.
-		if !strings.HasPrefix(variable, "KUBE") && !strings.HasPrefix(variable, "HOME=") {
-			command.Env = append(command.Env, variable)
-		}
-	}
-	command.Env = append(command.Env, "HOME="+filepath.Join(c.work, "tmp"))
-	command.Stdout, command.Stderr = log, log
-	r.Process, err = trace.Start(command)
-	if err == nil {
-		go func() {
-			<-r.Done
-			_ = os.Remove(filepath.Join(c.work, "pids", name))
-		}()
-	}
-	return r, err
-}
-
-func (r *replica) output() string {
-	text, err := os.ReadFile(r.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
-}
-
 func (r *replica) leads() bool {
-	if r.started.IsZero() && strings.Contains(r.output(), "Started workers") {
+	if r.started.IsZero() && strings.Contains(r.Output(), "Started workers") {
 		r.started = time.Now()
 	}
 	return !r.started.IsZero()

@@ -37,7 +37,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -123,9 +122,10 @@ func (e *env) startReplica(program, token string, to http.RoundTripper, argument
 	e.t.Cleanup(p.close)
 	kubeconfig := filepath.Join(e.t.TempDir(), "kubeconfig")
 	e.must(trace.WriteKubeconfig(kubeconfig, p.server, token, e.namespace))
-	r, err := e.startProcess(program, append([]string{"--kubeconfig=" + kubeconfig}, arguments...)...)
+	home, arguments := "HOME="+filepath.Join(e.work, "tmp"), append([]string{"--kubeconfig=" + kubeconfig}, arguments...)
+	process, err := trace.StartRecorded(e.work, e.uniqueName("controller"), []string{home}, program, arguments...)
 	e.must(err)
-	r.proxy = p
+	r := &replica{Process: process, proxy: p}
 	e.t.Cleanup(r.Kill)
 	e.replicas = append(e.replicas, r)
 	return r
@@ -162,7 +162,7 @@ func (e *env) checkInvariants() {
 	for _, r := range e.replicas {
 		e.violations = append(e.violations, judge(&rules, e.versions(), r.proxy.recorded())...)
 		// A sync, or the whole process.
-		if text := r.output(); strings.Contains(text, "panic: ") || strings.Contains(text, "Observed a panic") {
+		if text := r.Output(); strings.Contains(text, "panic: ") || strings.Contains(text, "Observed a panic") {
 			e.violations.add("rule 18: the controller panicked")
 		}
 	}
@@ -191,7 +191,7 @@ func (e *env) dump() {
 			fmt.Fprintf(&text, "    %s +%s %s (precondition %q) → %d\n", request.At.Format("15:04:05.000000"),
 				request.answered.Sub(request.At).Round(time.Microsecond), &request, request.Precondition, request.Code)
 		}
-		e.t.Logf("%s: the requests of controller %d:\n%s  Its output:\n%s", e.namespace, i+1, text.String(), r.output())
+		e.t.Logf("%s: the requests of controller %d:\n%s  Its output:\n%s", e.namespace, i+1, text.String(), r.Output())
 	}
 }
 
@@ -212,20 +212,14 @@ func (e *env) fatalf(format string, args ...any) {
 // poll waits until check returns nil, and fails the test if a controller exits meanwhile.
 func (e *env) poll(what string, check func(context.Context) error) {
 	e.t.Helper()
-	var last error
-	attempt := func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-		defer cancel()
-		last = check(ctx)
-		for i, r := range e.replicas {
-			if !r.stopping && r.exited() {
-				return false, fmt.Errorf("controller %d exited", i+1)
-			}
+	err := trace.Poll(e.t.Context(), settleTimeout, func(ctx context.Context) error {
+		if i := slices.IndexFunc(e.replicas, func(r *replica) bool { return !r.stopping && r.exited() }); i >= 0 {
+			e.fatalf("%s: controller %d exited", what, i+1)
 		}
-		return last == nil, nil
-	}
-	if err := wait.PollUntilContextTimeout(e.t.Context(), pollInterval, settleTimeout, true, attempt); err != nil {
-		e.fatalf("%s: %v; last: %v", what, err, last)
+		return attempt(ctx, check)
+	})
+	if err != nil {
+		e.fatalf("%s: %v", what, err)
 	}
 }
 

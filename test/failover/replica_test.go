@@ -180,7 +180,7 @@ var servedHealth = regexp.MustCompile(`"Serving" what="health" address="([^"]+)"
 // awaitReplicaReady waits until the replica is ready, as a rolling update does before it continues.
 func (e *failoverEnv) awaitReplicaReady(started *replica) {
 	e.poll("a replica is ready", func(context.Context) error {
-		found := servedHealth.FindStringSubmatch(started.output())
+		found := servedHealth.FindStringSubmatch(started.Output())
 		if found == nil {
 			return errors.New("it does not serve health yet")
 		}

@@ -33,7 +33,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	appstyped "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/rest"
@@ -249,15 +248,15 @@ func (u *user) awaitGarbageCollector(ctx context.Context, name string) error {
 }
 
 func (u *user) retry(ctx context.Context, what string, try func(context.Context) error) error {
-	var last error
-	attempt := func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-		defer cancel()
-		last = try(ctx)
-		return last == nil, nil
+	err := trace.Poll(ctx, operationTimeout, func(ctx context.Context) error { return attempt(ctx, try) })
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
 	}
-	if err := wait.PollUntilContextTimeout(ctx, pollInterval, operationTimeout, true, attempt); err != nil {
-		return fmt.Errorf("%s: %w; last: %w", what, err, last)
-	}
-	return nil
+	return err
+}
+
+func attempt(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return try(ctx)
 }

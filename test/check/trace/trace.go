@@ -34,6 +34,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,12 +165,47 @@ type Process struct {
 	// Done is closed when it has exited, and ExitedAt is when that was.
 	Done     chan struct{}
 	ExitedAt time.Time
+
+	log string
 }
 
-// Start starts a command in a process group of its own.
-func Start(command *exec.Cmd) (*Process, error) {
+// Start starts a command in a process group of its own. Its variables are beside those of this process that could not
+// connect it to an API server past its proxy.
+func Start(command *exec.Cmd) (*Process, error) { return start(command, func() {}) }
+
+// StartRecorded starts a program whose output is in logs/NAME.log below the directory. As long as it runs its PID is in
+// pids/NAME: if this process is killed, hack/lib.sh ends it.
+func StartRecorded(dir, name string, variables []string, program string, arguments ...string) (*Process, error) {
+	log, err := os.Create(filepath.Join(dir, "logs", name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	record := filepath.Join(dir, "pids", name)
+	// The shell writes its PID before it becomes the program.
+	shell := []string{"-c", `echo $$ >"$0" && exec "$@"`, record, program}
+	command := exec.Command("bash", append(shell, arguments...)...)
+	command.Env, command.Stdout, command.Stderr = variables, log, log
+	p, err := start(command, func() { _ = os.Remove(record) })
+	if err == nil {
+		p.log = log.Name()
+	}
+	return p, err
+}
+
+// Output returns what a recorded process has printed so far.
+func (p *Process) Output() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func start(command *exec.Cmd, ended func()) (*Process, error) {
 	p := &Process{Cmd: command, Done: make(chan struct{})}
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "KUBE") }), p.Env...)
 	if err := p.Start(); err != nil {
 		return nil, err
 	}
@@ -177,6 +213,7 @@ func Start(command *exec.Cmd) (*Process, error) {
 		// The state of the process says how it ended.
 		_ = p.Wait()
 		p.ExitedAt = Now()
+		ended()
 		close(p.Done)
 	}()
 	return p, nil
