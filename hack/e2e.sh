@@ -180,14 +180,6 @@ check() {
 # +drop:end
 
 # +drop:failover
-# failover_test TIMEOUT ARGS... also prints the report of the test.
-failover_test() {
-  local status=0
-  go_test -tags faults -timeout "$1" ./test/failover "${@:2}" || status=$?
-  [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
-  return "${status}"
-}
-
 failover() {
   local former=HEAD^
   [[ "${FAILOVER}" != part || -r /proc/self/cmdline ]] || { say "Skipping what needs Linux." && return; }
@@ -205,8 +197,8 @@ failover() {
   # This includes the Deployment of the controller, whose Pods are simulated.
   own_kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
   own_kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
-  [[ $# -gt 0 ]] || set -- -run '^TestFailover$'
-  failover_test 30m "$@"
+  [[ $# -gt 0 ]] || set -- -skip '^TestOutages$'
+  go_test -tags faults -v -timeout 30m ./test/failover "$@"
 }
 
 outages() {
@@ -216,8 +208,8 @@ outages() {
   start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml
-  [[ $# -gt 0 ]] || set -- -run '^TestOutages$'
-  failover_test 60m "$@"
+  [[ $# -gt 0 ]] || set -- -skip '^TestFailover$'
+  go_test -tags faults -v -timeout 60m ./test/failover "$@"
 }
 # +drop:end
 

@@ -63,8 +63,6 @@ type testCluster struct {
 	control controlPlane
 	etcd    *etcdClient
 	names   atomic.Int64
-	// report has the lines that the script in hack prints in the end.
-	report []string
 }
 
 // setUp connects to the cluster and restarts components that exit by themselves, until the test has ended.
@@ -97,9 +95,6 @@ func setUp(t *testing.T) *testCluster {
 	t.Cleanup(func() {
 		cancel()
 		supervision.Wait()
-		if err := os.WriteFile(filepath.Join(c.work, "report"), []byte(strings.Join(c.report, "")), 0o600); err != nil {
-			t.Error(err)
-		}
 	})
 	return c
 }

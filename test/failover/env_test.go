@@ -176,12 +176,8 @@ func (e *env) checkInvariants() {
 
 func (e *env) addReport(name string, took time.Duration) {
 	lost := slices.DeleteFunc(e.recorded(), func(r request) bool { return !r.IsLost() })
-	e.addLine("%s: %d operations, %d versions, %d requests, %d without an answer, %d violations, %.0f s",
+	e.t.Logf("%s: %d operations, %d versions, %d requests, %d without an answer, %d violations, %.0f s",
 		name, e.users.operations.Load(), len(e.versions()), len(e.recorded()), len(lost), len(e.violations), took.Seconds())
-}
-
-func (e *env) addLine(format string, args ...any) {
-	e.report = append(e.report, fmt.Sprintf(format, args...)+"\n")
 }
 
 func (e *env) dump() {

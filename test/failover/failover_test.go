@@ -120,7 +120,7 @@ func TestFailover(t *testing.T) {
 			e.checkInvariants()
 			e.addReport(c.name, time.Since(began))
 			for _, h := range e.handovers {
-				e.addLine("  %s: %s of %s; the leader exited after %s", h.cause, h.took(), h.promised, h.drain())
+				e.t.Logf("  %s: %s of %s; the leader exited after %s", h.cause, h.took(), h.promised, h.drain())
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func (e *failoverEnv) checkInvariants() {
 	passed, late := checkLease(all, versions)
 	outside, across := statusLatencies(changes, versions, e.handovers)
 	e.violations = slices.Concat(e.violations, late, leftReady(versions), checkLatencies(outside, across))
-	e.addLine("%d changes were reported after handovers, %d late writes had passed the fence", len(across), passed)
+	e.t.Logf("%d changes were reported after handovers, %d late writes had passed the fence", len(across), passed)
 	e.env.checkInvariants()
 }
 
