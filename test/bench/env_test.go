@@ -42,7 +42,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
@@ -59,6 +58,8 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/check/trace"
+	"example.com/sample-controller/test/stored"
 )
 
 const (
@@ -162,17 +163,12 @@ func (e *env) inParallel(count int, do func(ctx context.Context, i int) error) {
 // eventually waits until check returns nil.
 func (e *env) eventually(check func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 100*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
+	e.must(trace.Poll(e.Context(), timeout, func(context.Context) error {
 		if e.Failed() {
-			return false, errors.New("the measurement has failed")
+			e.FailNow()
 		}
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatal(errors.Join(err, last))
-	}
+		return check()
+	}))
 }
 
 // name returns the name of the i-th object of a group.
@@ -204,17 +200,8 @@ func (e *env) scaleFoos(group string, replicas int) {
 func (e *env) createDeployments(group string, count int) {
 	e.Helper()
 	e.inParallel(count, func(ctx context.Context, i int) error {
-		labels := map[string]string{"app": "nginx", "controller": name(group, i)}
-		_, err := e.kube.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: name(group, i)},
-			Spec: appsv1.DeploymentSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}},
-				},
-			},
-		}, metav1.CreateOptions{})
+		deployment := stored.Created(name(group, i), name(group, i), "nginx:latest", nil)
+		_, err := e.kube.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{})
 		return err
 	})
 }

@@ -115,7 +115,7 @@ func (e *env) awaitNoWrites() {
 		if now := e.requests().allWrites(); now != last {
 			last, unchanged = now, 0
 		}
-		if unchanged++; unchanged < 20 {
+		if unchanged++; unchanged < 10 {
 			return errors.New("the API server received writes within the last two seconds")
 		}
 		return nil

@@ -377,7 +377,7 @@ func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) 
 		if len(lines) > 0 {
 			last = &finding{Judge: "end", Message: strings.Join(lines, "\n")}
 		}
-		if since > r.check.suite.Patience.Duration {
+		if since > patience {
 			return nil
 		}
 		return last

@@ -64,6 +64,8 @@ const (
 	startTimeout = 30 * time.Second
 	stepTimeout  = 120 * time.Second
 	restTimeout  = 100 * time.Second
+	// patience is for how long the end may differ while nothing changes.
+	patience = 40 * time.Second
 )
 
 // newRun starts the controller in a new namespace. jitter is nil for no delays.

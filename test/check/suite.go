@@ -52,8 +52,6 @@ type suite struct {
 	Scenarios []*scenario `json:"scenarios,omitempty"`
 	// Quiet is for how long nothing changes at rest: longer than the controller waits on its own.
 	Quiet metav1.Duration `json:"quiet,omitempty"`
-	// Patience is for how long the end may differ while nothing changes.
-	Patience metav1.Duration `json:"patience,omitempty"`
 	// Ignore are beginnings of lines that no judge compares, such as "deployments x /spec/paused". A * is any name.
 	Ignore []string `json:"ignore,omitempty"`
 	// Keeps are the generated scenarios after which the controller leaves what a user did.
@@ -138,7 +136,7 @@ func readSuite(file string) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &suite{Quiet: metav1.Duration{Duration: 2 * time.Second}, Patience: metav1.Duration{Duration: 40 * time.Second}}
+	s := &suite{Quiet: metav1.Duration{Duration: 2 * time.Second}}
 	var of struct {
 		Controller string `json:"controller"`
 	}

@@ -30,14 +30,13 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 var (
@@ -145,30 +144,16 @@ func (s *sequence) precondition(resource, name string, isDeletion bool) (kind st
 
 // ref returns the reference to the Foo, which may be gone.
 func (s *sequence) ref(name string) []metav1.OwnerReference {
-	owner := s.present[sim.Foos+"/"+name]
-	if owner == nil {
-		owner = s.former[sim.Foos+"/"+name]
-	}
-	if owner == nil {
-		owner = &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "never"}}
-	}
-	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
+	never := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "never"}}
+	return []metav1.OwnerReference{stored.ControllerRef(cmp.Or(s.present[sim.Foos+"/"+name], s.former[sim.Foos+"/"+name], sim.Object(never)))}
 }
 
 // desired returns the Deployment that the controller creates.
 func (s *sequence) desired(foo, name string) *appsv1.Deployment {
-	labels := map[string]string{"app": "nginx", "controller": foo}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": controllerName}, OwnerReferences: s.ref(foo)},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(s.random.Int32N(4)),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: draw(s.random, images...)}}},
-			},
-		},
-	}
+	replicas := ptr.To(s.random.Int32N(4))
+	deployment := stored.Created(name, foo, draw(s.random, images...), replicas, s.ref(foo)...)
+	deployment.Labels = map[string]string{"app.kubernetes.io/managed-by": controllerName}
+	return deployment
 }
 
 // patch returns a repair, or an adoption.

@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -78,6 +79,20 @@ func managedFields(manager, subresource string, fields ...string) metav1.Managed
 	}
 	entry.FieldsV1 = metav1.NewFieldsV1("{" + text.String()[1:] + "}")
 	return entry
+}
+
+// ControllerRef is the reference of what the Foo controls.
+func ControllerRef(foo metav1.Object) metav1.OwnerReference {
+	return *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
+}
+
+// Created returns a Deployment as the controller sends it, but for its label, for the Foo of that name.
+func Created(name, foo, image string, replicas *int32, owners ...metav1.OwnerReference) *appsv1.Deployment {
+	labels := map[string]string{"app": "nginx", "controller": foo}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
+	d.Spec.Replicas, d.Spec.Selector = replicas, &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels, d.Spec.Template.Spec.Containers = labels, []corev1.Container{{Name: Container, Image: image}}
+	return d
 }
 
 // Foo returns Foo number i, which kubectl apply has created, without a status.

@@ -34,7 +34,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -49,6 +48,7 @@ import (
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/stored"
 )
 
 // queueSize is the number of requests that can wait. A full queue would delay the watch.
@@ -129,10 +129,6 @@ type plain struct {
 	events chan happened
 }
 
-func fooGVK() schema.GroupVersionKind {
-	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo")
-}
-
 // request sends one request.
 type request func(ctx context.Context) error
 
@@ -181,22 +177,8 @@ func (p *plain) watch(ctx context.Context) error {
 
 // create creates the Deployment that the controller creates.
 func (p *plain) create(ctx context.Context, foo *v1alpha1.Foo) error {
-	labels := map[string]string{"app": "nginx", "controller": foo.Name}
-	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            foo.Spec.DeploymentName,
-			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooGVK())},
-		},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: foo.Spec.Replicas,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}},
-			},
-		},
-	}
+	deployment := stored.Created(foo.Spec.DeploymentName, foo.Name, "nginx:latest", foo.Spec.Replicas, stored.ControllerRef(foo))
+	deployment.Labels = map[string]string{controller.ManagedByLabel: controller.ManagedByValue}
 	_, err := p.kube.AppsV1().Deployments(foo.Namespace).Create(ctx, deployment, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	p.events <- happened{foo, "Created", fmt.Sprintf("Created Deployment %q", foo.Spec.DeploymentName)}
 	return err
@@ -259,7 +241,7 @@ func (p *plain) sendEvents(ctx context.Context) {
 			_, err := p.limited.CoreV1().Events(foo.Namespace).Create(ctx, &corev1.Event{
 				ObjectMeta: metav1.ObjectMeta{GenerateName: foo.Name + "."},
 				InvolvedObject: corev1.ObjectReference{
-					APIVersion: fooGVK().GroupVersion().String(), Kind: fooGVK().Kind,
+					APIVersion: v1alpha1.GroupVersion.String(), Kind: "Foo",
 					Namespace: foo.Namespace, Name: foo.Name, UID: foo.UID, ResourceVersion: foo.ResourceVersion,
 				},
 				Reason: event.reason, Message: event.message, Type: corev1.EventTypeNormal, Count: 1,

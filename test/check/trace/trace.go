@@ -397,13 +397,7 @@ func MustEncode(value any) []byte {
 
 // Pause is for delays that are part of a fault, never for waiting.
 func Pause(ctx context.Context, duration time.Duration) {
-	if duration <= 0 {
-		return
-	}
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	ctx, cancel := context.WithTimeout(ctx, duration)
+	defer cancel()
+	<-ctx.Done()
 }
