@@ -115,6 +115,9 @@ func TestNamesThatDiffer(t *testing.T) {
 	if ref, _ := c.learnReference(&scenario{}, []*outcome{o, o}); ref.points[0].class != "GET jobs #1" {
 		t.Errorf("the point is %q", ref.points[0].class)
 	}
+	if n := (&scenario{similar: true, EndsAs: []step{{}}}).repeats(true); n < 2 {
+		t.Errorf("an end that is compared with another run's is that of %d run", n)
+	}
 }
 
 // TestWorkLeft: what a touch of its owner leads to in each run, the controller should have done before.

@@ -79,7 +79,7 @@ type scenario struct {
 	// EndsAs are steps that lead to the same end from an empty namespace.
 	EndsAs []step `json:"endsAs,omitempty"`
 
-	// similar is set if another scenario is so similar that this one runs once, without a fault.
+	// similar is set if another scenario is so similar that no fault is injected into this one.
 	similar bool
 }
 
