@@ -43,8 +43,12 @@ type finding struct {
 
 // cause is what findings have in common that a run with a fault does not repeat: not the objects and the output.
 func (f *finding) cause() string {
-	line, _, _ := strings.Cut(f.Message, "\n")
-	return f.Judge + ": " + line
+	lines := strings.Split(f.Message, "\n")
+	if f.Judge != "end" {
+		lines = lines[:1]
+	}
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "object: ") })
+	return f.Judge + ": " + strings.Join(lines, "\n")
 }
 
 // withoutKnown returns the findings that the runs without a fault do not have.
