@@ -38,7 +38,6 @@ import (
 	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	generated "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/explore"
-	fixtures "example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -172,28 +171,13 @@ func exploredKind(build func(context.Context, explore.Env) explore.Controller) e
 // TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
 // deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
 func TestRandom(t *testing.T) {
-	fixtures.FixSeed(t, 200)
-	story := ""
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(story)
-		}
-	})
-	rapid.Check(t, func(r *rapid.T) {
+	explore.Walks(t, 200, func(r *rapid.T) (explore.Kind, explore.Scope) {
 		ops := rapid.SliceOfN(sim.Operations(), 1, 30).Draw(r, "operations")
 		for _, name := range []string{"a", "b", "c", "d"} {
 			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
 		}
-		faults, seed := rapid.IntRange(0, 15).Draw(r, "faults"), rapid.Uint64().Draw(r, "seed")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		violations, steps := explore.New(ctx, exploredKind(newExplored)).Walk(explore.Scope{
-			Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2,
-		}, seed)
-		if len(violations) > 0 {
-			story = strings.Join(append(violations, steps...), "\n    ")
-			r.Fatal("the contract is broken")
-		}
+		faults := rapid.IntRange(0, 15).Draw(r, "faults")
+		return exploredKind(newExplored), explore.Scope{Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2}
 	})
 }
 

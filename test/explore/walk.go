@@ -17,10 +17,17 @@ limitations under the License.
 package explore
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"example.com/sample-controller/test/fixture"
 )
 
 const (
@@ -32,6 +39,28 @@ const (
 	maxQuiet = 5000
 	restTime = time.Hour
 )
+
+// Walks takes that many walks, always the same ones unless RAPID_CHECKS or a flag of rapid says otherwise, with what is
+// drawn. It tells the shortest one that it finds in which the contract is broken.
+func Walks(t *testing.T, walks int, draw func(*rapid.T) (Kind, Scope)) {
+	fixture.FixSeed(t, walks)
+	story := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(story)
+		}
+	})
+	rapid.Check(t, func(r *rapid.T) {
+		kind, scope := draw(r)
+		seed := rapid.Uint64().Draw(r, "seed")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if violations, steps := New(ctx, kind).Walk(scope, seed); len(violations) > 0 {
+			story = strings.Join(append(violations, steps...), "\n    ")
+			r.Fatal("the contract is broken")
+		}
+	})
+}
 
 // Walk takes random steps from the start of the scope: its operations in their order, each of which may come before
 // the cluster is at rest, its budget of other deviations, and all that follows. It judges each state on the way, and

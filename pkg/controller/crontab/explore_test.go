@@ -19,14 +19,13 @@ package crontab
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -45,22 +44,12 @@ const (
 	exploredJobs     = "jobs"
 )
 
-// isInTime says that users do something: around the instants at which runs are due, which are in the first minutes of
-// an hour.
-func isInTime(store *sim.Store) bool {
-	minute := store.Now().Minute()
-	return minute < 5 || minute == 59
-}
-
-// dueOn returns when the runs of a schedule such as "2,4 1 1 1 *" are due.
-func dueOn(schedule string) (all []time.Time) {
-	fields := strings.Fields(schedule)
-	hour, _ := strconv.Atoi(fields[1])
-	for _, field := range strings.Split(fields[0], ",") {
-		minute, _ := strconv.Atoi(field)
-		all = append(all, time.Date(2026, 1, 1, hour, minute, 0, 0, time.UTC))
+// dueOf returns when runs of a schedule are due after that time, and not after the other.
+func dueOf(observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
+	if times, unreadable := read(observed); unreadable.Reason == "" {
+		return timesBetween(times.next, after, until)
 	}
-	return all
+	return nil
 }
 
 // TestExplore explores CronTabs with few instants: two runs that are due, and every order in which users, Jobs, watches,
@@ -68,158 +57,73 @@ func dueOn(schedule string) (all []time.Time) {
 func TestExplore(t *testing.T) {
 	for _, test := range []struct {
 		policy alphav1.ConcurrencyPolicy
-		// vanishes says that Jobs end and are deleted at once, and fails that nothing but one fault happens.
-		vanishes, fails bool
-		then            []explore.Operation
+		// jobs is the Job controller, if any. fails says that nothing but one fault happens.
+		jobs  func(*sim.Store, string)
+		fails bool
+		then  []explore.Operation
 	}{
 		{policy: alphav1.AllowConcurrent, then: []explore.Operation{
-			runNow(), suspend(true), reschedule(), deleteJob(), endJob(batchv1.JobComplete), endJob(batchv1.JobFailed), refuse(exploredJobs), refuse(exploredStatus), deleteCronTab(),
+			inTime(runNow()), inTime(suspend(true)), inTime(reschedule("3 1 1 1 *")), deleteJob(), endJob(batchv1.JobComplete), endJob(batchv1.JobFailed),
+			inTime(refuse(exploredJobs)), inTime(refuse(exploredStatus)), inTime(deleteCronTab()),
 		}},
-		{policy: alphav1.ForbidConcurrent, then: []explore.Operation{runNow(), endJob(batchv1.JobComplete), suspend(true)}},
-		{policy: alphav1.ReplaceConcurrent, then: []explore.Operation{runNow(), endJob(batchv1.JobComplete), refuse(exploredJobs)}},
+		{policy: alphav1.ForbidConcurrent, then: []explore.Operation{inTime(runNow()), endJob(batchv1.JobComplete), inTime(suspend(true))}},
+		{policy: alphav1.ReplaceConcurrent, then: []explore.Operation{inTime(runNow()), endJob(batchv1.JobComplete), inTime(refuse(exploredJobs))}},
 		{policy: alphav1.ReplaceConcurrent, fails: true},
-		{policy: alphav1.AllowConcurrent, fails: true, vanishes: true},
-		{policy: alphav1.AllowConcurrent, vanishes: true, then: []explore.Operation{runNow(), refuse("")}},
+		{policy: alphav1.AllowConcurrent, fails: true, jobs: vanish},
+		{policy: alphav1.AllowConcurrent, jobs: vanish, then: []explore.Operation{inTime(runNow()), inTime(refuse(""))}},
 	} {
-		kind := explore.Kind{Build: buildExplored(t), Judge: &cronTabJudge{Vanishes: test.vanishes}, Resources: []sim.Resource{
-			{GroupResource: alphav1.Resource(exploredCronTabs), New: func() sim.Object { return &alphav1.CronTab{} }},
-			{GroupResource: batchv1.Resource(exploredJobs), New: func() sim.Object { return &batchv1.Job{} }},
-		}}
+		kind := exploredKind(test.jobs)
 		// Each operation before is an hour long.
+		last := begin.Add(time.Hour + 4*time.Minute)
 		name, schedule, operations, until, part, all := string(test.policy), "2,4 1 1 1 *", []explore.Operation(nil), time.Time{}, "1+0", ""
 		kind.IsCoarse = test.policy == alphav1.ReplaceConcurrent
-		kind.Calendar = dueOn(schedule)[1].Add(20 * time.Minute)
+		kind.Calendar = last.Add(20 * time.Minute)
 		if test.fails {
 			name += ", one fault"
-			until, kind.IsCoarse, part, all = dueOn(schedule)[1].Add(time.Minute), true, "", "0+1"
+			until, kind.IsCoarse, part, all = last.Add(time.Minute), true, "", "0+1"
 		}
-		if test.vanishes {
-			kind.Around = []explore.Around{{Name: "Job controller", Resource: exploredJobs, Step: vanish}}
-		}
-		if test.vanishes && !test.fails {
-			name, schedule, operations = "Jobs that vanish, refused statuses", "2 2 1 1 *", []explore.Operation{refuse(exploredStatus)}
+		if test.jobs != nil && !test.fails {
+			name, schedule, operations = "Jobs that vanish, refused statuses", "2 2 1 1 *", []explore.Operation{inTime(refuse(exploredStatus))}
 			// Then there is nothing but a retry of the status each half minute.
-			until, kind.IsCoarse = dueOn(schedule)[0].Add(time.Minute), true
+			until, kind.IsCoarse = last.Add(59*time.Minute), true
 		}
-		create := explore.Operation{Story: "create the CronTab", Do: func(store *sim.Store) {
-			store.Create(exploredCronTabs, &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: alphav1.CronTabSpec{
-				Schedule: schedule, ConcurrencyPolicy: test.policy, SuccessfulJobsHistoryLimit: ptr.To[int32](1), FailedJobsHistoryLimit: ptr.To[int32](0),
-			}})
-		}}
-		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, Operations: slices.Insert(operations, 0, create), Then: test.then, Part: part, All: all, Until: until})
+		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, Operations: slices.Insert(operations, 0, create(schedule, test.policy, nil)), Then: test.then, Part: part, All: all, Until: until})
 	}
 }
 
-// buildExplored returns what builds the controller for test/explore.
-func buildExplored(t *testing.T) func(context.Context, explore.Env) explore.Controller {
-	return func(ctx context.Context, env explore.Env) explore.Controller {
-		own := &clientfake.Clientset{}
-		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-		informers := externalversions.NewSharedInformerFactory(own, 0)
-		explore.Inform(env, NewDescriptor().Informers, informers)
-		c, err := New(ctx, Options{
-			KubeClient: kube, Client: own, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(), Options: env.Options("CronTab"),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"crontab.Controller.skew": "no decision depends on it"}}
-	}
-}
-
-// changing is an operation of a user on the CronTab.
-func changing(story string, change func(cronTab *alphav1.CronTab, now time.Time)) explore.Operation {
-	return explore.Operation{Story: story, Do: func(store *sim.Store) {
-		store.Change(exploredCronTabs, "x", func(object sim.Object) {
-			if now := store.Now().Rfc3339Copy(); isInTime(store) {
-				change(object.(*alphav1.CronTab), now.UTC())
-				object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "user", Time: &now}})
-			}
-		})
+// exploredKind is a cluster with that Job controller, nil for none.
+func exploredKind(jobs func(*sim.Store, string)) explore.Kind {
+	kind := explore.Kind{Build: buildExplored, Judge: &cronTabJudge{Vanishes: jobs != nil}, Resources: []sim.Resource{
+		{GroupResource: alphav1.Resource(exploredCronTabs), New: func() sim.Object { return &alphav1.CronTab{} }},
+		{GroupResource: batchv1.Resource(exploredJobs), New: func() sim.Object { return &batchv1.Job{} }},
 	}}
+	if jobs != nil {
+		kind.Around = []explore.Around{{Name: "Job controller", Resource: exploredJobs, Step: jobs}}
+	}
+	return kind
 }
 
-func runNow() explore.Operation {
-	return changing("run now", func(cronTab *alphav1.CronTab, now time.Time) {
-		metav1.SetMetaDataAnnotation(&cronTab.ObjectMeta, alphav1.RunAtAnnotation, now.Format(time.RFC3339))
+// buildExplored builds the controller for test/explore.
+func buildExplored(ctx context.Context, env explore.Env) explore.Controller {
+	own := &clientfake.Clientset{}
+	kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
+	informers := externalversions.NewSharedInformerFactory(own, 0)
+	explore.Inform(env, NewDescriptor().Informers, informers)
+	c, err := New(ctx, Options{
+		KubeClient: kube, Client: own, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(), Options: env.Options("CronTab"),
 	})
-}
-
-func suspend(is bool) explore.Operation {
-	return changing(fmt.Sprint("suspend: ", is), func(cronTab *alphav1.CronTab, _ time.Time) { cronTab.Spec.Suspend = &is })
-}
-
-func reschedule() explore.Operation {
-	return changing("another schedule", func(cronTab *alphav1.CronTab, _ time.Time) { cronTab.Spec.Schedule = "3 1 1 1 *" })
-}
-
-func refuse(path string) explore.Operation {
-	return explore.Operation{Story: "a policy refuses " + path, Do: func(store *sim.Store) {
-		if isInTime(store) {
-			store.RefuseWrites(path)
-		}
-	}}
-}
-
-func deleteCronTab() explore.Operation {
-	return explore.Operation{Story: "delete the CronTab", Do: func(store *sim.Store) {
-		if isInTime(store) {
-			store.Delete(exploredCronTabs, "x", metav1.DeletePropagationBackground)
-		}
-	}}
-}
-
-func deleteJob() explore.Operation {
-	return explore.Operation{Story: "delete a Job", Do: func(store *sim.Store) {
-		for _, job := range store.Objects(exploredJobs) {
-			store.Delete(exploredJobs, job.GetName(), metav1.DeletePropagationBackground)
-			return
-		}
-	}}
-}
-
-func endJob(how batchv1.JobConditionType) explore.Operation {
-	return explore.Operation{Story: "a Job ends: " + string(how), Do: func(store *sim.Store) {
-		for _, job := range store.Objects(exploredJobs) {
-			if !hasEnded(job.(*batchv1.Job)) {
-				end(store, job.GetName(), how)
-				return
-			}
-		}
-	}}
-}
-
-func end(store *sim.Store, name string, how batchv1.JobConditionType) {
-	store.Change(exploredJobs, name, func(object sim.Object) {
-		status, now := &object.(*batchv1.Job).Status, store.Now().Rfc3339Copy()
-		status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, LastTransitionTime: now}}
-		if how == batchv1.JobComplete {
-			status.CompletionTime = &now
-		}
-	})
-}
-
-func hasEnded(job *batchv1.Job) bool { return len(job.Status.Conditions) > 0 }
-
-// vanish lets a Job complete, and then deletes it.
-func vanish(store *sim.Store, name string) {
-	for _, job := range store.Objects(exploredJobs) {
-		switch {
-		case job.GetName() != name:
-		case hasEnded(job.(*batchv1.Job)):
-			store.Delete(exploredJobs, name, metav1.DeletePropagationBackground)
-		default:
-			end(store, name, batchv1.JobComplete)
-		}
+	if err != nil {
+		panic(err)
 	}
+	return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"crontab.Controller.skew": "no decision depends on it"}}
 }
 
 // cronTabJudge has the invariants of docs/crontab.md.
 type cronTabJudge struct {
 	// Runs are those that were started, sorted by the names of their Jobs.
 	Runs []startedRun
-	// Schedules are those that the CronTab has had.
-	Schedules []formerSchedule
+	// Schedules are those that the status has had.
+	Schedules []alphav1.ObservedSchedule
 	// Vanishes says that Jobs end and are deleted at once.
 	Vanishes bool
 }
@@ -229,11 +133,6 @@ type startedRun struct {
 	Job     string
 	Mine    bool
 	Created time.Time
-}
-
-type formerSchedule struct {
-	Schedule string
-	Since    time.Time
 }
 
 func (j *cronTabJudge) find(job string) int {
@@ -252,10 +151,14 @@ func (j *cronTabJudge) NewProcess() explore.Judge {
 // Note implements explore.Judge.
 func (j *cronTabJudge) Note(c *explore.ClusterState) explore.Judge {
 	cronTab, last := exploredCronTab(c.Store), len(j.Schedules)-1
-	if cronTab == nil || last >= 0 && j.Schedules[last].Schedule == cronTab.Spec.Schedule {
+	if cronTab == nil {
+		return &cronTabJudge{j.Runs, nil, j.Vanishes}
+	}
+	observed := cronTab.Status.ObservedSchedule
+	if observed == nil || last >= 0 && !changed(j.Schedules[last], *observed) {
 		return j
 	}
-	return &cronTabJudge{j.Runs, append(slices.Clone(j.Schedules), formerSchedule{cronTab.Spec.Schedule, c.Store.Now().Time}), j.Vanishes}
+	return &cronTabJudge{j.Runs, append(slices.Clone(j.Schedules), *observed), j.Vanishes}
 }
 
 func exploredCronTab(store *sim.Store) *alphav1.CronTab {
@@ -293,14 +196,48 @@ func (j *cronTabJudge) Write(_ explore.Judge, w *explore.Write) (next explore.Ju
 	case w.Request.Verb == "delete" && w.Before != nil:
 		j.deleted(w, acting, violated)
 	case w.Request.Verb == "patch":
-		before, after := w.Before.(*alphav1.CronTab), w.After.(*alphav1.CronTab)
-		for _, manual := range []bool{false, true} {
-			if recordedIn(after, manual).Before(recordedIn(before, manual)) || timeOf(after.Status.LastMissedTime).Before(timeOf(before.Status.LastMissedTime)) {
-				violated("rule C18: a time went back: %+v after %+v", after.Status, before.Status)
+		status := &w.After.(*alphav1.CronTab).Status
+		judgeStatus(&w.Before.(*alphav1.CronTab).Status, status, acting, violated)
+		j.judgeRuns(status, later(timeOf(status.LastScheduleTime), timeOf(status.LastMissedTime)), violated)
+	}
+	return j, violations
+}
+
+// judgeRuns judges whether all runs that are due until then, or are of a former schedule, were started or are missed.
+func (j *cronTabJudge) judgeRuns(status *alphav1.CronTabStatus, until time.Time, violated func(string, ...any)) {
+	for i, observed := range j.Schedules {
+		end := until
+		if i+1 < len(j.Schedules) {
+			end = j.Schedules[i+1].Since.Time
+		}
+		for _, at := range dueOf(observed, later(observed.Since.Time, timeOf(status.LastMissedTime)), end) {
+			if j.find(dueRun{at: at}.jobName("x")) < 0 {
+				violated("rule C6: the run due at %s was not started, and is not reported as missed", at)
 			}
 		}
 	}
-	return j, violations
+}
+
+// judgeStatus judges a status that was written.
+func judgeStatus(before, after *alphav1.CronTabStatus, acting *alphav1.CronTab, violated func(string, ...any)) {
+	times := func(s *alphav1.CronTabStatus) []*metav1.Time {
+		return []*metav1.Time{s.LastScheduleTime, s.LastMissedTime, s.LastManualTime, s.LastSuccessfulTime, s.LastFailedTime}
+	}
+	for i, old := range times(before) {
+		if timeOf(times(after)[i]).Before(timeOf(old)) {
+			violated("rule C18: a time went back: %+v after %+v", after, before)
+		}
+	}
+	old, since := before.ObservedSchedule, acting.CreationTimestamp.Time
+	if old != nil {
+		since = old.Since.Time
+		if changed(*old, *after.ObservedSchedule) {
+			since = later(since, timeOf(acting.ManagedFields[0].Time))
+		}
+	}
+	if !after.ObservedSchedule.Since.Time.Equal(since) {
+		violated("rule C13: %+v counts from %s", after.ObservedSchedule, since)
+	}
 }
 
 // created judges a Job that was created.
@@ -333,12 +270,7 @@ func (j *cronTabJudge) created(w *explore.Write, acting *alphav1.CronTab, violat
 	}) {
 		violated("rule C7: a run was started, and the CronTab was not read live in version %s: %v", acting.ResourceVersion, w.Reads)
 	}
-	if !manual && ptr.Deref(acting.Spec.Suspend, false) {
-		violated("rule C12: the run due at %s was started, and the CronTab is suspended", at)
-	}
-	if at.After(w.Store.Now().Time) {
-		violated("rule C6: the run due at %s was started before", at)
-	}
+	judgeStart(acting, at, manual, w.Store.Now().Time, violated)
 	for _, job := range w.Store.Objects(exploredJobs) {
 		other := j.find(job.GetName())
 		if acting.Spec.ConcurrencyPolicy != alphav1.AllowConcurrent && job.GetName() != w.Request.Name && !hasEnded(job.(*batchv1.Job)) && other >= 0 && j.Runs[other].Mine {
@@ -346,6 +278,33 @@ func (j *cronTabJudge) created(w *explore.Write, acting *alphav1.CronTab, violat
 		}
 	}
 	return next
+}
+
+// judgeStart judges whether a run may be started now.
+func judgeStart(acting *alphav1.CronTab, at time.Time, manual bool, now time.Time, violated func(string, ...any)) {
+	if manual {
+		if asked := askedOfExplored(acting); !at.Equal(asked) || at.After(now) || !at.After(timeOf(acting.Status.LastManualTime)) || at.Before(acting.CreationTimestamp.Add(-time.Minute)) {
+			violated("rule C22: the run of %s was started, and %s is asked for: %+v", at, asked, acting.Status)
+		}
+		return
+	}
+	observed, shifted := ptr.Deref(acting.Status.ObservedSchedule, alphav1.ObservedSchedule{}), now.Add(-offsetOf(acting))
+	due := dueOf(observed, later(observed.Since.Time, timeOf(acting.Status.LastScheduleTime), timeOf(acting.Status.LastMissedTime)), shifted)
+	if i := slices.IndexFunc(due, at.Equal); i < 0 || i < len(due)-1 && observed.Schedule == acting.Spec.Schedule {
+		violated("rules C6, C8, C13 and C24: the run due at %s was started, and due are %s", at, due)
+	}
+	if ptr.Deref(acting.Spec.Suspend, false) {
+		violated("rule C12: the run due at %s was started, and the CronTab is suspended", at)
+	}
+	if shifted.Unix()-at.Unix() > ptr.Deref(acting.Spec.StartingDeadlineSeconds, math.MaxInt64) {
+		violated("rule C9: the run due at %s was started too late", at)
+	}
+}
+
+// askedOfExplored returns when the run is due that a user asks for, the zero time if none.
+func askedOfExplored(cronTab *alphav1.CronTab) time.Time {
+	at, _ := time.Parse(time.RFC3339, cronTab.Annotations[alphav1.RunAtAnnotation])
+	return at
 }
 
 // deleted judges a Job that was deleted.
@@ -368,9 +327,11 @@ func (j *cronTabJudge) Rest(c *explore.ClusterState) (violations []string) {
 	cronTab, refused := exploredCronTab(c.Store), c.Store.Refused()
 	active, ended := 0, map[batchv1.JobConditionType]int{}
 	for _, object := range c.Store.Objects(exploredJobs) {
-		if job := object.(*batchv1.Job); hasEnded(job) {
+		switch job := object.(*batchv1.Job); {
+		case len(job.OwnerReferences) == 0:
+		case hasEnded(job):
 			ended[job.Status.Conditions[0].Type]++
-		} else {
+		default:
 			active++
 		}
 	}
@@ -380,38 +341,30 @@ func (j *cronTabJudge) Rest(c *explore.ClusterState) (violations []string) {
 		}
 		return violations
 	}
-	status := &cronTab.Status
+	status, spec := &cronTab.Status, &cronTab.Spec
 	if refused == exploredStatus {
 		return nil
 	}
-	if refused != exploredJobs && (ended[batchv1.JobComplete] > 1 || ended[batchv1.JobFailed] > 0) {
+	if refused != exploredJobs && (ended[batchv1.JobComplete] > int(*spec.SuccessfulJobsHistoryLimit) || ended[batchv1.JobFailed] > int(*spec.FailedJobsHistoryLimit)) {
 		violated("rule C17: the history is %v", ended)
 	}
 	if status.ObservedGeneration != cronTab.Generation || int(status.ActiveCount) != active {
 		violated("the status is of generation %d and says %d active Jobs: there are %d", status.ObservedGeneration, status.ActiveCount, active)
 	}
-	if refused == exploredJobs || cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && active > 0 {
+	if refused == exploredJobs || spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && active > 0 {
 		// The latest run waits.
 		return violations
 	}
-	for i, former := range j.Schedules {
-		until := c.Store.Now().Time
-		if i+1 < len(j.Schedules) {
-			until = j.Schedules[i+1].Since
-		} else if ptr.Deref(cronTab.Spec.Suspend, false) {
-			continue
-		}
-		for _, at := range dueOn(former.Schedule) {
-			if at.After(former.Since) && at.Before(until) && j.find(fmt.Sprint("x-", at.Unix())) < 0 && at.After(timeOf(status.LastMissedTime)) {
-				violated("rule C6: the run due at %s was not started, and is not reported as missed", at)
-			}
-		}
+	if status.ObservedSchedule == nil || status.ObservedSchedule.Schedule != spec.Schedule {
+		violated("rule C13: the schedule is %q, and the status has %+v", spec.Schedule, status.ObservedSchedule)
 	}
-	if text, asked := cronTab.Annotations[alphav1.RunAtAnnotation]; asked {
-		at, _ := time.Parse(time.RFC3339, text)
-		if at.After(timeOf(status.LastManualTime)) {
-			violated("rule C22: the run that was asked for at %s was not started", text)
-		}
+	until := c.Store.Now().Add(-offsetOf(cronTab))
+	if ptr.Deref(spec.Suspend, false) {
+		until = time.Time{}
+	}
+	j.judgeRuns(status, until, violated)
+	if at := askedOfExplored(cronTab); at.After(timeOf(status.LastManualTime)) && !at.Before(cronTab.CreationTimestamp.Add(-time.Minute)) {
+		violated("rule C22: the run that was asked for at %s was not started", at)
 	}
 	return violations
 }

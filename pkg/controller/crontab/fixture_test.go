@@ -43,7 +43,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -55,7 +54,6 @@ import (
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
@@ -73,13 +71,18 @@ const testVersion = "10"
 
 // testbed is a controller whose caches and API server a test fills separately.
 type testbed struct {
-	*process
+	*Controller
 
 	t      *testing.T
 	ctx    context.Context
 	kube   *kubefake.Clientset
 	client *clientfake.Clientset
 	events *record.FakeRecorder
+
+	kubeInformers kubeinformers.SharedInformerFactory
+	informers     externalversions.SharedInformerFactory
+	registry      metrics.KubeRegistry
+	options       Options
 
 	// creationsTake delays what comes after the creation of a Job. After jobsTake, if that is set, a Job completes, unless
 	// jobsRun says no, and is deleted if jobsVanish says so.
@@ -118,51 +121,31 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	return f
 }
 
-// restart replaces the controller by one that remembers nothing.
+// restart replaces the controller by one that remembers nothing, with caches of its own.
 func (f *testbed) restart() {
-	f.process = newProcess(f.ctx, f.kube, f.client, clock.RealClock{}, slowRecorder{f.events, f})
-	f.t.Cleanup(f.Worker.Queue.ShutDown)
-}
-
-// process is a controller that remembers nothing, and its caches.
-type process struct {
-	*Controller
-
-	kubeInformers kubeinformers.SharedInformerFactory
-	informers     externalversions.SharedInformerFactory
-	registry      metrics.KubeRegistry
-	options       Options
-}
-
-func newProcess(ctx context.Context, kube kubernetes.Interface, client clientset.Interface, clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder) *process {
-	p := &process{
-		kubeInformers: kubeinformers.NewSharedInformerFactory(kube, 0), informers: externalversions.NewSharedInformerFactory(client, 0),
-		registry: metrics.NewKubeRegistry(),
-	}
-	registered := controller.NewMetrics(p.registry)
-	worker := controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
-	p.options = Options{
-		KubeClient: kube, Client: client, CronTabs: p.informers.Alpha().V1().CronTabs(), Jobs: p.kubeInformers.Batch().V1().Jobs(),
+	f.kubeInformers, f.informers = kubeinformers.NewSharedInformerFactory(f.kube, 0), externalversions.NewSharedInformerFactory(f.client, 0)
+	f.registry = metrics.NewKubeRegistry()
+	registered := controller.NewMetrics(f.registry)
+	worker := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
+	f.options = Options{
+		KubeClient: f.kube, Client: f.client, CronTabs: f.informers.Alpha().V1().CronTabs(), Jobs: f.kubeInformers.Batch().V1().Jobs(),
 		Options: controller.Options{
-			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder,
-			Clock: clock, Metrics: registered,
+			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: slowRecorder{f.events, f},
+			Clock: clock.RealClock{}, Metrics: registered,
 		},
 	}
 	// The fake API server shares its objects with the informers.
 	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
-	err := errors.Join(p.options.CronTabs.Informer().SetTransform(trim), p.options.Jobs.Informer().SetTransform(trim))
-	if err == nil {
-		p.Controller, err = New(ctx, p.options)
-	}
-	if err != nil {
-		panic(err)
-	}
-	return p
+	f.must(errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim)))
+	var err error
+	f.Controller, err = New(f.ctx, f.options)
+	f.must(err)
+	f.t.Cleanup(f.Worker.Queue.ShutDown)
 }
 
-// fill puts what the program's caches keep of the objects into the caches, in place of what they have,
-// without calling the handlers.
-func (p *process) fill(version int, cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
+// fill puts what the program's caches keep of the objects into the caches, without calling the handlers.
+func (f *testbed) fill(cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
+	f.t.Helper()
 	var cronTabs, trimmed []any
 	if cronTab != nil {
 		cronTabs = []any{Trim(cronTab.DeepCopy())}
@@ -170,10 +153,9 @@ func (p *process) fill(version int, cronTab *alphav1.CronTab, jobs []*batchv1.Jo
 	for _, job := range jobs {
 		trimmed = append(trimmed, Trim(job.DeepCopy()))
 	}
-	caches := []cache.Indexer{p.options.CronTabs.Informer().GetIndexer(), p.options.Jobs.Informer().GetIndexer()}
-	if err := errors.Join(caches[0].Replace(cronTabs, strconv.Itoa(version)), caches[1].Replace(trimmed, strconv.Itoa(version))); err != nil {
-		panic(err)
-	}
+	version := strconv.Itoa(f.version)
+	f.must(f.options.CronTabs.Informer().GetIndexer().Replace(cronTabs, version))
+	f.must(f.options.Jobs.Informer().GetIndexer().Replace(trimmed, version))
 }
 
 func (f *testbed) must(err error) {
@@ -309,8 +291,6 @@ func errServer() error { return apierrors.NewInternalError(errors.New("connectio
 func errConflict() error {
 	return apierrors.NewConflict(jobsGroup, "backup", errors.New("the object has been modified"))
 }
-
-func errNotFound() error { return apierrors.NewNotFound(jobsGroup, "backup") }
 
 func errInvalid() error {
 	image := field.Required(field.NewPath("spec.template.spec.containers[0].image"), "")

@@ -75,7 +75,7 @@ func TestDueRunsGoFirst(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cronTab := hourly("11:00")
 			f := newTestbed(t, "11:40", cronTab)
-			f.fill(f.version, cronTab, nil)
+			f.fill(cronTab, nil)
 			prepare(f)
 			// Errors are the Worker's.
 			delay, _ := f.syncHandler(f.ctx, testKey("backup"))

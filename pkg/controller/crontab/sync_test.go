@@ -90,7 +90,7 @@ func (test *syncTest) run(t *testing.T) {
 		live = test.jobs
 	}
 	f := newTestbed(t, test.now, test.cronTab, live...)
-	f.fill(f.version, test.cronTab, test.jobs)
+	f.fill(test.cronTab, test.jobs)
 	if test.prepare != nil {
 		test.prepare(f)
 	}
@@ -134,7 +134,7 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 	if generation := controller.GetReady(stored.Status.Conditions).ObservedGeneration; generation != stored.Generation || stored.Status.ObservedGeneration != generation {
 		f.t.Errorf("rule C18: generations %d, %d, %d", stored.Generation, stored.Status.ObservedGeneration, generation)
 	}
-	f.fill(f.version, stored, f.stored())
+	f.fill(stored, f.stored())
 	f.requests()
 	_, err := f.syncHandler(f.ctx, testKey("backup"))
 	fixture.Differ(f.t, "rule C21: what a second sync does", []string(nil), append(f.requests(), f.recorded()...))
