@@ -109,7 +109,7 @@ mutate: ## Change each operator of the code and see that a unit test fails (PKGS
 # +drop:explore
 .PHONY: random
 random: ## Explore at random: more operations and faults than make explore has (SEQUENCES)
-	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
+	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v . ./pkg/controller/...
 # +drop:end
 
 # +drop:bench

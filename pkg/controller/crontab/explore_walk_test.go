@@ -36,7 +36,7 @@ import (
 // TestRandom walks at random through more operations of users than TestExplore has: schedules of each few minutes,
 // deadlines, offsets, names that are taken, a CronTab that is deleted and restored. `make random` takes more walks.
 func TestRandom(t *testing.T) {
-	explore.Walks(t, 60, func(r *rapid.T) (explore.Kind, explore.Scope) {
+	explore.Walks(t, 200, func(r *rapid.T) (explore.Kind, explore.Scope) {
 		jobs := rapid.SampledFrom([]func(*sim.Store, string){func(*sim.Store, string) {}, completes, vanish}).Draw(r, "jobs")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(walkedOperations()), 1, 25).Draw(r, "operations")
 		faults := rapid.IntRange(0, 8).Draw(r, "faults")

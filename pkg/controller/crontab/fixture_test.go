@@ -84,10 +84,8 @@ type testbed struct {
 	registry      metrics.KubeRegistry
 	options       Options
 
-	// creationsTake delays what comes after the creation of a Job. After jobsTake, if that is set, a Job completes, unless
-	// jobsRun says no, and is deleted if jobsVanish says so.
-	creationsTake, jobsTake time.Duration
-	jobsRun, jobsVanish     bool
+	// jobsTake is after how long a Job completes, 0 for never.
+	jobsTake time.Duration
 
 	mu sync.Mutex
 	// version is that of the last write. sent are the requests in order. created has for the name of each
@@ -116,13 +114,13 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	for _, job := range jobs {
 		f.must(f.kube.Tracker().Add(job.DeepCopy()))
 	}
-	f.restart()
+	f.build()
 	f.prepend("*", "*", f.answer)
 	return f
 }
 
-// restart replaces the controller by one that remembers nothing, with caches of its own.
-func (f *testbed) restart() {
+// build builds the controller, with caches of its own.
+func (f *testbed) build() {
 	f.kubeInformers, f.informers = kubeinformers.NewSharedInformerFactory(f.kube, 0), externalversions.NewSharedInformerFactory(f.client, 0)
 	f.registry = metrics.NewKubeRegistry()
 	registered := controller.NewMetrics(f.registry)
@@ -130,7 +128,7 @@ func (f *testbed) restart() {
 	f.options = Options{
 		KubeClient: f.kube, Client: f.client, CronTabs: f.informers.Alpha().V1().CronTabs(), Jobs: f.kubeInformers.Batch().V1().Jobs(),
 		Options: controller.Options{
-			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: slowRecorder{f.events, f},
+			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: f.events,
 			Clock: clock.RealClock{}, Metrics: registered,
 		},
 	}
@@ -238,31 +236,17 @@ func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
 	return patched
 }
 
-// endJob completes the Job, as the Job controller does, and deletes it if it vanishes.
+// endJob completes the Job, as the Job controller does.
 func (f *testbed) endJob(name string) {
 	jobs, ctx := f.kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
-	if err == nil && !f.jobsRun {
+	if err == nil {
 		complete(time.Now().UTC().Format("02T15:04:05"))(job)
 		_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
-	}
-	if err == nil && f.jobsVanish {
-		err = jobs.Delete(ctx, name, metav1.DeleteOptions{})
 	}
 	if err != nil {
 		f.t.Errorf("Job %s was deleted before it ended: %v", name, err)
 	}
-}
-
-// slowRecorder is a recorder that takes time for the event of a write, such as the creation of a Job.
-type slowRecorder struct {
-	record.EventRecorder
-	f *testbed
-}
-
-func (s slowRecorder) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
-	time.Sleep(s.f.creationsTake)
-	s.EventRecorder.Eventf(object, kind, reason, format, args...)
 }
 
 // failing makes each request of that verb and resource fail.

@@ -131,71 +131,31 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestJobsThatVanish: a creation takes 200 ms. The Jobs are deleted a second later, before the statuses
-// record their runs.
-func TestJobsThatVanish(t *testing.T) {
-	vanish := func(f *testbed) { f.creationsTake, f.jobsTake, f.jobsVanish = 200*time.Millisecond, time.Second, true }
-	refusing := func(f *testbed) {
-		vanish(f)
-		failingIf("patch", "crontabs", func(clienttesting.Action) bool {
-			return !time.Now().Before(moment("12:00")) && time.Now().Before(moment("12:00:20"))
-		}, errConflict())(f)
-	}
-	for name, test := range map[string]struct {
-		cronTabs int
-		prepare  func(*testbed)
-		options  []cronTabOption
-		// asked is when users ask for one more run of each.
-		asked string
-		// restarts says that the process ends three seconds after the runs were due.
-		restarts bool
-	}{
-		"rule C6: a thousand CronTabs are due in one minute":    {cronTabs: 1000, prepare: func(f *testbed) { f.jobsTake = 20 * time.Second }},
-		"rule C15: a restart in a busy minute":                  {cronTabs: 40, prepare: vanish, restarts: true},
-		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, prepare: refusing},
-		"rule C15: it does while two runs are due":              {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
-		"rule C15: it does while a user deletes Jobs that have not ended": {cronTabs: 1, options: []cronTabOption{forbid},
-			prepare: func(f *testbed) { refusing(f); f.jobsRun = true }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newTestbed(t, "11:00:30", nil)
-				test.prepare(f)
-				stop := f.start()
-				want := map[string]int{}
-				for number := range test.cronTabs {
-					name := fmt.Sprint("c", number)
-					f.create(name, "0 * * * *", test.options...)
-					want[dueRun{at: moment("12:00")}.jobName(name)] = 1
-					if test.asked != "" {
-						f.edit(name, askedAt(test.asked))
-						want[dueRun{moment(test.asked), true}.jobName(name)] = 1
-					}
-				}
-				if test.restarts {
-					until("12:00:03")
-					stop()
-					// A fake watch loses what happens after the list: no Job ends at this moment.
-					time.Sleep(50 * time.Millisecond)
-					f.restart()
-					stop = f.start()
-				}
-				until("12:02")
-				got := map[string]int{}
-				for name, times := range f.created {
-					got[name] = len(times)
-				}
-				fixture.Differ(t, "how often each run was started", want, got)
-				for number := range test.cronTabs {
-					status := f.get(fmt.Sprint("c", number)).Status
-					fixture.Differ(t, "Jobs under way", int32(0), status.ActiveCount)
-					fixture.Differ(t, "the last run", moment("12:00"), timeOf(status.LastScheduleTime).UTC())
-				}
-				fixture.Differ(t, "events of starts", len(want), f.counted()["Created"])
-				stop()
-			})
-		})
-	}
+// TestManyDue: a thousand CronTabs are due in one minute.
+func TestManyDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newTestbed(t, "11:00:30", nil)
+		f.jobsTake = 20 * time.Second
+		stop := f.start()
+		want, got := map[string]int{}, map[string]int{}
+		for number := range 1000 {
+			name := fmt.Sprint("c", number)
+			f.create(name, "0 * * * *")
+			want[dueRun{at: moment("12:00")}.jobName(name)] = 1
+		}
+		until("12:02")
+		for name, times := range f.created {
+			got[name] = len(times)
+		}
+		fixture.Differ(t, "rule C6: how often each run was started", want, got)
+		for number := range 1000 {
+			status := f.get(fmt.Sprint("c", number)).Status
+			fixture.Differ(t, "Jobs under way", int32(0), status.ActiveCount)
+			fixture.Differ(t, "the last run", moment("12:00"), timeOf(status.LastScheduleTime).UTC())
+		}
+		fixture.Differ(t, "events of starts", len(want), f.counted()["Created"])
+		stop()
+	})
 }
 
 // TestPauseAfterDryRun: asking about the next run does not delay that run.
