@@ -87,7 +87,7 @@ func TestExplore(t *testing.T) {
 			// Then there is nothing but a retry of the status each half minute.
 			until, kind.IsCoarse = last.Add(59*time.Minute), true
 		}
-		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, Operations: slices.Insert(operations, 0, create(schedule, test.policy, nil)), Then: test.then, Part: part, All: all, Until: until})
+		explore.Check(t, kind, explore.Start{Name: name, IsLarge: true, Operations: slices.Insert(operations, 0, create(alphav1.CronTabSpec{Schedule: schedule, ConcurrencyPolicy: test.policy}, nil)), Then: test.then, Part: part, All: all, Until: until})
 	}
 }
 

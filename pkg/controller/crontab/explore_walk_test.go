@@ -38,7 +38,7 @@ import (
 func TestRandom(t *testing.T) {
 	explore.Walks(t, 200, func(r *rapid.T) (explore.Kind, explore.Scope) {
 		jobs := rapid.SampledFrom([]func(*sim.Store, string){func(*sim.Store, string) {}, completes, vanish}).Draw(r, "jobs")
-		drawn := rapid.SliceOfN(rapid.SampledFrom(walkedOperations()), 1, 25).Draw(r, "operations")
+		drawn := rapid.SliceOfN(rapid.SampledFrom(walkedOperations()), 5, 25).Draw(r, "operations")
 		faults := rapid.IntRange(0, 8).Draw(r, "faults")
 		return exploredKind(jobs), explore.Scope{
 			Operations: slices.Concat([]explore.Operation{restore()}, drawn, []explore.Operation{suspend(false), refuse(""), follow(alphav1.AllowConcurrent), reschedule(never)}), Budget: explore.Budget{Deviations: faults},
@@ -69,9 +69,10 @@ func walkedOperations() []explore.Operation {
 	return ops
 }
 
-// restore creates the CronTab with an annotation that is older.
+// restore creates the CronTab with an annotation that is older. While it is suspended, time passes until it is late.
 func restore() explore.Operation {
-	return create("1-59/4 * * * *", alphav1.AllowConcurrent, map[string]string{alphav1.RunAtAnnotation: begin.Add(-time.Hour).Format(time.RFC3339)})
+	spec := alphav1.CronTabSpec{Schedule: "1-59/4 * * * *", ConcurrencyPolicy: alphav1.AllowConcurrent, SuccessDeadlineSeconds: ptr.To[int64](1800)}
+	return create(spec, map[string]string{alphav1.RunAtAnnotation: begin.Add(-time.Hour).Format(time.RFC3339)})
 }
 
 func follow(policy alphav1.ConcurrencyPolicy) explore.Operation {
@@ -96,11 +97,10 @@ func inTime(op explore.Operation) explore.Operation {
 	}}
 }
 
-func create(schedule string, policy alphav1.ConcurrencyPolicy, annotations map[string]string) explore.Operation {
+func create(spec alphav1.CronTabSpec, annotations map[string]string) explore.Operation {
+	spec.SuccessfulJobsHistoryLimit, spec.FailedJobsHistoryLimit = ptr.To[int32](1), ptr.To[int32](0)
 	return explore.Operation{Story: "create the CronTab", Do: func(store *sim.Store) {
-		store.Create(exploredCronTabs, &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: annotations}, Spec: alphav1.CronTabSpec{
-			Schedule: schedule, ConcurrencyPolicy: policy, SuccessfulJobsHistoryLimit: ptr.To[int32](1), FailedJobsHistoryLimit: ptr.To[int32](0),
-		}})
+		store.Create(exploredCronTabs, &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: annotations}, Spec: spec})
 	}}
 }
 
