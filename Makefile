@@ -92,13 +92,9 @@ failover: ## Change the leader under load: SIGTERM, SIGKILL, SIGSTOP, no answers
 
 # +drop:hostile
 .PHONY: hostile
-hostile: ## Measure what others notice of a namespace with ten thousand failing objects, and of hostile clients (make test: a short form)
-	@HOSTILE=full hack/e2e.sh -run '^(TestHostile.*|TestWalkthrough5)$$'
+hostile: ## Measure what others notice of a namespace with ten thousand failing objects, and of very large ones
+	@hack/e2e.sh -tags=e2e,hostile -run=^TestHostile
 # +drop:end
-
-.PHONY: soak
-soak: ## Leave many Foos alone for ten minutes, over resyncs and restarts, and see that nothing is written
-	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
 
 # +drop:mutation
 .PHONY: mutate

@@ -17,7 +17,7 @@
 # Starts a cluster, runs a suite of tests on it, and removes the cluster and all files again, also
 # after a failure or a signal.
 #
-#   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
+#   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run TestContract
 #
 # SUITE is e2e, which is the default, or one of those that `make help` describes.
 #

@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -31,7 +30,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -227,27 +225,6 @@ func awaitObject[T any](e *env, client client[T], name, what string, check func(
 	return object
 }
 
-// awaitEvent waits for an event about the object with that reason. It fails the test if there is more than one,
-// or if the event was repeated.
-func (e *env) awaitEvent(about metav1.Object, reason string) {
-	e.Helper()
-	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}.String()
-	var events []corev1.Event
-	e.eventually("an event "+reason, func(ctx context.Context) error {
-		list, err := shared.kube.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err == nil && len(list.Items) == 0 {
-			err = errors.New("there is none")
-		}
-		if err == nil {
-			events = list.Items
-		}
-		return err
-	})
-	if len(events) != 1 || events[0].Count != 1 {
-		e.Fatalf("want one event %s, got %+v", reason, events)
-	}
-}
-
 // --- Foos and their Deployments ---------------------------------------------
 
 func (e *env) foos() fooclient.FooInterface {
@@ -263,30 +240,12 @@ func newFoo(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
 	return foo
 }
 
-// +drop:rename,hostile
-
-// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
-// Otherwise a recount that began before one existed would admit another.
-func (e *env) setQuota(deployments, used int) {
-	e.Helper()
-	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
-	for field, value := range map[string]int{"hard": deployments, "used": used} {
-		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
-	}
-}
-
-// +drop:end
-
 func deploymentName(name string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.DeploymentName = name }
 }
 
 func replicas(count int32) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.Replicas = &count }
-}
-
-func withImage(image string) func(*v1alpha1.FooSpec) {
-	return func(spec *v1alpha1.FooSpec) { spec.Image = image }
 }
 
 func (e *env) create(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
@@ -349,11 +308,6 @@ func (e *env) deployment(name string) *appsv1.Deployment {
 	return getObject(e, e.deployments(), name)
 }
 
-func (e *env) updateDeployment(name string, change func(*appsv1.Deployment)) {
-	e.Helper()
-	updateObject(e, e.deployments(), name, change)
-}
-
 // awaitGone waits until the Deployment is deleted.
 func (e *env) awaitGone(name string) {
 	e.Helper()
@@ -365,16 +319,12 @@ func (e *env) awaitGone(name string) {
 	})
 }
 
-// controllerRef returns the owner reference of an object that the Foo controls.
-func controllerRef(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
-}
-
 // stockDeployment returns the Deployment that the stock sample creates for the Foo.
 func stockDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": foo.Name}
+	owner := *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: foo.Spec.DeploymentName, OwnerReferences: []metav1.OwnerReference{controllerRef(foo)}},
+		ObjectMeta: metav1.ObjectMeta{Name: foo.Spec.DeploymentName, OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: foo.Spec.Replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},

@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -149,42 +148,4 @@ func TestNamespaceSets(t *testing.T) {
 	moved.update("x", replicas(2))
 	moved.awaitReady("x")
 	moved.requireWriters(before, to.user())
-}
-
-// TestNamespaceInTwoSets configures two instances for the same namespace by mistake. The
-// objects still converge.
-func TestNamespaceInTwoSets(t *testing.T) {
-	t.Parallel()
-	one, other := newInstance(t), newInstance(t)
-	disputed := one.namespaces[1]
-	one.grant(disputed)
-	other.grant(disputed)
-	other.namespaces[1] = disputed
-	other.install()
-	one.home.startInstalled()
-	other.home.startInstalled()
-	var names []string
-	for n := range 20 {
-		names = append(names, fmt.Sprintf("x%d", n))
-		disputed.create(names[n], deploymentName("old-"+names[n]))
-	}
-	for _, name := range names {
-		disputed.awaitReady(name)
-		disputed.update(name, deploymentName("new-"+name)) // +drop:rename
-		disputed.update(name, replicas(2))
-	}
-	for _, name := range names {
-		disputed.awaitReady(name)
-		disputed.awaitGone("old-" + name) // +drop:rename
-	}
-	one.namespaces[0].settle()
-	other.namespaces[0].settle()
-	disputed.requireWriters(disputed.startMark, slices.Sorted(slices.Values([]string{one.user(), other.user()}))...)
-	rest := disputed.mark()
-	consistently(t, "neither instance writes", 2*time.Second, func() error {
-		if writes := disputed.writes(rest); len(writes) > 0 {
-			return fmt.Errorf("writes: %q", writes)
-		}
-		return nil
-	})
 }

@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,11 +73,6 @@ func (r *request) resource() string {
 // isWrite reports whether the request is something else than a list or a watch.
 func (r *request) isWrite() bool {
 	return r.Verb != "list" && r.Verb != "watch"
-}
-
-// isAccepted reports whether the API server accepted the request.
-func (r *request) isAccepted() bool {
-	return r.ResponseStatus.Code < http.StatusBadRequest
 }
 
 // right returns the right that allows the request.
@@ -171,34 +165,4 @@ func (e *env) requests(since int) []*request {
 		}
 	}
 	return found
-}
-
-// writes returns the controller's writes since the mark, in order, accepted and refused.
-func (e *env) writes(since int) []string {
-	e.Helper()
-	var writes []string
-	for _, r := range e.requests(since) {
-		if r.isWrite() {
-			writes = append(writes, r.String())
-		}
-	}
-	return writes
-}
-
-// accepted returns the requests of that kind, such as "patch deployments x", that the API
-// server has accepted since the mark. (It refuses an outdated resourceVersion with a
-// conflict, after which the controller reads the object again and retries.)
-func (e *env) accepted(since int, write string) []*request {
-	e.Helper()
-	return slices.DeleteFunc(e.requests(since), func(r *request) bool { return r.String() != write || !r.isAccepted() })
-}
-
-// noWrites fails the test if the controller has written since the mark to the object.
-func (e *env) noWrites(since int, resource, name string) {
-	e.Helper()
-	for _, r := range e.requests(since) {
-		if r.isWrite() && r.ObjectRef.Resource == resource && r.ObjectRef.Name == name {
-			e.Errorf("the controller sent %q (answer %d)", r, r.ResponseStatus.Code)
-		}
-	}
 }

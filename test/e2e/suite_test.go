@@ -322,27 +322,17 @@ func (s *suite) resources() string {
 	return strings.Join(append(names, s.dependents...), ",")
 }
 
-// writeKubeconfig writes a changed copy of the suite's kubeconfig and returns its path.
-func writeKubeconfig(t *testing.T, change func(*clientcmdapi.Config)) string {
-	t.Helper()
-	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
-	must(t, err)
-	change(config)
-	path := filepath.Join(t.TempDir(), "config")
-	must(t, clientcmd.WriteToFile(*config, path))
-	return path
-}
-
 // kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.
 func kubeconfigOf(t *testing.T, user *clientcmdapi.AuthInfo) string {
 	t.Helper()
-	return writeKubeconfig(t, func(config *clientcmdapi.Config) { setUser(config, user) })
-}
-
-func setUser(config *clientcmdapi.Config, user *clientcmdapi.AuthInfo) {
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	must(t, err)
 	for name := range config.AuthInfos {
 		config.AuthInfos[name] = user
 	}
+	path := filepath.Join(t.TempDir(), "config")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
 }
 
 // requestToken requests a token of the service account from the API server.

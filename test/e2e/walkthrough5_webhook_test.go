@@ -62,13 +62,10 @@ func TestWalkthrough5(t *testing.T) {
 	t.Run("a rotation under load", w.rotation)
 	t.Run("a missing right", w.missingRight)
 	t.Run("a stolen token", w.stolenToken)
-	t.Run("hostile clients", w.hostile) // +drop:hostile
-	t.Run("repairs", w.repairs)
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
-	t.Run("impostor", w.impostor)
 	t.Run("removal", w.removal)
 }
 

@@ -23,11 +23,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,21 +78,6 @@ func (w *webhookEnv) trustedAuthorities(t *testing.T) map[string]bool {
 	return trusted
 }
 
-// repairs damages the certificate and the published CA bundles, which the process restores. The tests of
-// pkg/webhook/certs have more ways.
-func (w *webhookEnv) repairs(t *testing.T) {
-	restored := func() {
-		w.awaitWebhooks(t)
-		sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
-	}
-	sh(t, "kubectl delete secret sample-controller-webhook --namespace="+systemNamespace)
-	restored()
-	stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-	must(t, err)
-	w.trust(t, stranger)
-	restored()
-}
-
 // down stops the webhooks. Requests in v1alpha1 succeed as without webhooks. Requests in
 // v1beta1, which kubectl prefers, fail with a message that names the conversion webhook,
 // until the webhooks are back. The controller needs none.
@@ -143,32 +124,6 @@ func (w *webhookEnv) slow(t *testing.T) {
 	if ignoredWebhookFailures(t) == before {
 		t.Error("SampleControllerWebhookUnanswered would not fire")
 	}
-	w.install(t, w.address, w.address)
-	w.awaitWebhooks(t)
-}
-
-// impostor replaces the webhooks by a server whose certificate the API server does not trust. For users and the
-// controller that is as if they were down.
-func (w *webhookEnv) impostor(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("the API server sent a request to a server that it must not trust")
-	}))
-	// The server would log each failed handshake, which this test expects.
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	address := server.Listener.Addr().String()
-	w.install(t, address, address)
-	eventually(t, "the API server does not trust the certificate", func(context.Context) error {
-		output, err := try(t, w.apply("v1beta1", "impostor-beta", "spec: {deployment: {name: impostor-beta}, replicas: 0}"))
-		switch {
-		case err == nil:
-			return errors.New("the request succeeded")
-		case !strings.Contains(output, "conversion webhook for samplecontroller.k8s.io/v1beta1") || !strings.Contains(output, "certificate signed by unknown authority"):
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
 	w.install(t, w.address, w.address)
 	w.awaitWebhooks(t)
 }
