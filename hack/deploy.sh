@@ -69,7 +69,7 @@ manifests() {
 }
 
 up() {
-  [[ -z "${WEBHOOK:-}" ]] || replace_webhook_server "$1" # +drop:webhooks
+  if [[ -n "${WEBHOOK:-}" ]]; then replace_webhook_server "$1"; else stop_converting; fi # +drop:webhooks
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
   if [[ -n "${WEBHOOK:-}" ]]; then
@@ -77,7 +77,6 @@ up() {
     await_webhooks
     remove_former_policy
   else
-    stop_converting
     remove_webhook
   fi
   # +drop:end
@@ -132,18 +131,18 @@ FOO
 }
 
 # stop_converting makes the API server serve v1alpha1 alone, which Foos are stored as. It updates the
-# discovery cache of kubectl, which would otherwise still prefer v1beta1.
+# discovery cache of kubectl, which would otherwise prefer v1beta1 for hours.
 stop_converting() {
   local strategy
   strategy=$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found -o 'jsonpath={.spec.conversion.strategy}')
   [[ "${strategy}" == Webhook ]] || return 0
   kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
   retry 60 "the API server still serves v1beta1 of Foos" v1beta1_is_gone
-  kubectl api-resources --api-group=samplecontroller.k8s.io >/dev/null
 }
 
 v1beta1_is_gone() {
-  ! kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1
+  ! kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1 &&
+    kubectl api-resources --api-group=samplecontroller.k8s.io | grep -q samplecontroller.k8s.io/v1alpha1
 }
 
 # remove_webhook removes the webhooks: first the configurations that make the API server call

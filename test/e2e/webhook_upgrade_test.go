@@ -89,6 +89,8 @@ func webhookUpgrade(t *testing.T) {
 	sh(t, "! kubectl get networkpolicy "+webhookAccount+" --namespace="+systemNamespace)
 
 	k.run("make deploy IMG=" + testImage)
+	// kubectl must not go on to prefer v1beta1.
+	sh(t, "kubectl get foo --namespace="+namespace)
 	k.eventually("all Pods have ended", func(context.Context) error {
 		if len(k.pods) != 0 {
 			return fmt.Errorf("%d Pods", len(k.pods))
