@@ -47,7 +47,8 @@ func (e *env) awaitCronTab(name, reason string) {
 
 // TestWalkthrough7 runs the commands of walkthrough 7, on a CronTab in the namespace default.
 func TestWalkthrough7(t *testing.T) {
-	p := startInPod(t, "-v=2 --controllers=crontab")
+	t.Parallel()
+	p := startInPod(t, "-v=2 --controllers=crontab --namespace=default")
 	p.awaitOutput("Started workers")
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/backup.yaml`), "crontab.alpha.ianlewis.org/backup created")
 	shOnCleanup(t, "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground")

@@ -19,10 +19,6 @@ limitations under the License.
 package e2e
 
 import (
-	"context"
-	"errors"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 )
@@ -34,15 +30,7 @@ func TestUndeployWithWebhooks(t *testing.T) {
 	earlier := len(auditedRequests(t))
 	sh(t, w.apply("v1beta1", "last", "spec: {deployment: {name: last}, replicas: 1}"))
 	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/last --namespace="+w.namespace)
-	// The garbage collector looks for new versions every 30 s.
-	eventually(t, "the garbage collector watches v1beta1", func(context.Context) error {
-		if !slices.ContainsFunc(auditedRequests(t)[earlier:], func(r *request) bool {
-			return strings.HasSuffix(r.UserAgent, "/metadata-informers") && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
-		}) {
-			return errors.New("no such request")
-		}
-		return nil
-	})
+	awaitCollector(t, earlier)
 	// The kubelet would end the Pods.
 	removed := start(t, shared.home, "kubectl wait --for=delete --timeout=10m deployment/"+webhookAccount+" --namespace="+systemNamespace)
 	var ended sync.WaitGroup

@@ -161,7 +161,7 @@ func TestWalkthrough2(t *testing.T) {
 func TestWalkthrough2Deletion(t *testing.T) {
 	t.Parallel()
 	shared.installCRD(t)
-	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default")
+	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default --controllers=foo")
 	controller.awaitOutput(startLines...)
 	sh(t, "kubectl apply -f artifacts/examples/example-foo.yaml")
 	sh(t, "kubectl wait --for=condition=Ready foo/example-foo")

@@ -71,7 +71,8 @@ func handover(t *testing.T) {
 	flags := deployedFlags(t)
 	first := startInPod(t, flags)
 	first.awaitOutput(startLines...)
-	second := startInPod(t, flags)
+	// After the kill below its lease lasts no longer than needed.
+	second := startInPod(t, flags+" --leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s")
 	second.awaitOutput("Standing by")
 	for name, p := range map[string]*process{"leader": first, "standby": second} {
 		address := p.awaitServing("health")

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,15 +34,13 @@ import (
 // webhookAccount is the service account of the webhooks.
 const webhookAccount = serviceAccount + "-webhook"
 
-// webhookFlags let the API server reach the webhooks without a Service, and make the process renew
-// their certificate every few seconds.
-const webhookFlags = "-v=2 --webhooks-only --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s " +
+// webhookFlags let the API server reach the webhooks without a Service.
+const webhookFlags = "-v=2 --webhooks-only --webhook-hosts=127.0.0.1 " +
 	"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --webhook-bind-address="
 
-// TestWalkthrough5 covers admission and conversion. It changes the CRD, so no other test may
-// run in parallel.
+// TestWalkthrough5 covers admission and conversion. It changes the CRD, so no other test may run in parallel. Each
+// change ends the watches of Foos, and a reflector waits longer each time, so what waits for others comes first.
 func TestWalkthrough5(t *testing.T) {
-	t.Run("an upgrade", webhookUpgrade)
 	w := newWebhookEnv(t)
 	// Pod Security warns about a Deployment whose Pods it would refuse.
 	if output := sh(t, "kubectl apply --dry-run=server -f artifacts/deploy/install-webhook.yaml"); strings.Contains(output, "Warning") {
@@ -59,14 +58,15 @@ func TestWalkthrough5(t *testing.T) {
 	})
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)
-	t.Run("a rotation under load", w.rotation)
 	t.Run("a missing right", w.missingRight)
 	t.Run("a stolen token", w.stolenToken)
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
+	t.Run("a rotation under load", w.rotation)
 	t.Run("removal", w.removal)
+	t.Run("an upgrade", webhookUpgrade)
 }
 
 // webhookEnv is a controller, and a process with webhooks that the API server calls by a URL.
@@ -99,7 +99,7 @@ func newWebhookEnv(t *testing.T) *webhookEnv {
 }
 
 // removeWebhooks removes the component from the cluster: first the configuration that makes
-// the API server call the webhooks, then the webhooks. The roles stay for TestLeastPrivilege.
+// the API server call the webhooks, then the webhooks.
 const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
 	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration " + webhookAccount + " && " +
 	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service,deployment,poddisruptionbudget " + webhookAccount + " && " +
@@ -131,8 +131,7 @@ func (w *webhookEnv) startController(command string) {
 	w.controller.awaitOutput(`"Started workers" controller="foo"`)
 }
 
-// restartController restarts the controller. Each change of a CRD ends the watches of its objects, and a reflector
-// waits longer each time, up to 30 s, before it watches again.
+// restartController restarts the controller, whose reflectors wait up to 30 s after a change of the CRD.
 func (w *webhookEnv) restartController() {
 	w.t.Helper()
 	w.controller.stop()
@@ -158,6 +157,20 @@ kubectl apply -f -`
 func (w *webhookEnv) awaitWebhooks(t *testing.T) {
 	t.Helper()
 	eventually(t, "the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, w.namespace) })
+}
+
+// awaitCollector waits until the garbage collector, which looks for new versions every 30 s, has begun to watch Foos
+// since the mark, in the version that they convert to.
+func awaitCollector(t *testing.T, mark int) {
+	t.Helper()
+	eventually(t, "the garbage collector watches v1beta1", func(context.Context) error {
+		if !slices.ContainsFunc(auditedRequests(t)[mark:], func(r *request) bool {
+			return strings.HasSuffix(r.UserAgent, "/metadata-informers") && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
+		}) {
+			return errors.New("no such request")
+		}
+		return nil
+	})
 }
 
 // kubectl runs a kubectl command in the namespace.

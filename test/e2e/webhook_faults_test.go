@@ -35,11 +35,15 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// rotation sends requests that need admission and conversion while the webhooks replace their
-// certificate. One replica answers for admission and another one for
-// conversion, and either may renew the certificate. No request may fail.
+// rotation loses the certificate, and sends requests that need admission and conversion while the webhooks replace
+// it every few seconds. One replica answers for admission and another one for conversion, and either may renew the
+// certificate. No request may fail.
 func (w *webhookEnv) rotation(t *testing.T) {
-	second := startWithSecrets(t, w.secrets, webhookFlags+"127.0.0.1:0 -v=4")
+	const often = " --webhook-certificate-lifetime=12s"
+	w.server.stop()
+	sh(t, "kubectl delete secret sample-controller-webhook --namespace="+systemNamespace)
+	w.start(w.address + often)
+	second := startWithSecrets(t, w.secrets, webhookFlags+"127.0.0.1:0 -v=4"+often)
 	w.install(t, w.address, second.awaitServing("webhooks"))
 	w.awaitWebhooks(t)
 	w.rotateUnderLoad(t)
@@ -128,7 +132,7 @@ func (w *webhookEnv) slow(t *testing.T) {
 	w.awaitWebhooks(t)
 }
 
-// removal removes the component after the webhooks have stopped.
+// removal removes the component after the webhooks have stopped, and ends the controller.
 func (w *webhookEnv) removal(t *testing.T) {
 	sh(t, w.apply("v1beta1", "stays", "spec: {deployment: {name: stays}, replicas: 0}"))
 	w.server.stop()
@@ -145,8 +149,9 @@ func (w *webhookEnv) removal(t *testing.T) {
 		return nil
 	})
 	// kubectl may have asked which versions there are before that one was gone, and would use it for hours.
-	sh(t, "kubectl api-resources --api-group=samplecontroller.k8s.io")
+	shUntil(t, "kubectl api-resources --api-group=samplecontroller.k8s.io", "samplecontroller.k8s.io/v1alpha1")
 	w.kubectl(t, "delete foos.v1alpha1.samplecontroller.k8s.io stays")
+	w.controller.stop()
 }
 
 // ignoredWebhookFailures returns how many failures of our webhooks the API server has ignored.
@@ -256,14 +261,16 @@ func (w *webhookEnv) specs(t *testing.T) string {
 // store makes the version the storage version, and migrates all Foos to it.
 func (w *webhookEnv) store(t *testing.T, version string) {
 	t.Helper()
-	storage := map[bool]string{true: "true", false: "false"}
+	storage, mark := map[bool]string{true: "true", false: "false"}, len(auditedRequests(t))
 	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+
 		`{"op":"replace","path":"/spec/versions/0/storage","value":%s},{"op":"replace","path":"/spec/versions/1/storage","value":%s}]'`,
 		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
 	if output, err := try(t, "kubectl get --raw /apis/storagemigration.k8s.io/v1"); err == nil {
+		awaitCollector(t, mark)
 		name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
-		// kube-controller-manager waits longer after each failure to watch a CRD that has just changed.
-		shWithin(t, 2*waitTimeout, "kubectl wait --for=condition=Succeeded --timeout=5m "+name)
+		// The migration waits, longer each time, until the garbage collector has seen a newer version of a Foo.
+		w.until(t, "annotate foos.v1alpha1.samplecontroller.k8s.io stored-0 --overwrite at=$RANDOM && kubectl get "+name+" -o jsonpath='{.status.conditions[*].type}'", "Succeeded")
+		sh(t, "kubectl wait --for=condition=Succeeded --timeout=5m "+name)
 	} else {
 		mustContain(t, output, "the server could not find the requested resource")
 		const annotate = "kubectl annotate foos.v1alpha1.samplecontroller.k8s.io --all --all-namespaces migrated"
