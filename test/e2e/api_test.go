@@ -180,10 +180,10 @@ func TestNamespacedVariant(t *testing.T) {
 	e.kubectl(`patch deployment old -p '{"spec":{"template":{"spec":{"volumes":[{"name":"host","hostPath":{"path":"/tmp"}}]}}}}'`)
 	e.kubectl("rollout status deployment old")
 	// The controller changes what it owns, as long as it leaves the template as it is.
-	e.update("x", replicas(3))
+	e.update(replicas(3))
 	e.awaitReady("x")
 	// +drop:rename
-	e.update("x", deploymentName("new"))
+	e.update(deploymentName("new"))
 	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "starts no Pods with a hostPath volume; remove it", "the former Deployment", "old")
 	e.kubectl(`patch deployment old --type=json -p '[{"op":"remove","path":"/spec/template/spec/volumes"}]'`)
 	e.awaitReady("x")

@@ -253,9 +253,10 @@ func (e *env) create(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.
 	return createObject(e, e.foos(), newFoo(name, changes...))
 }
 
-func (e *env) update(name string, changes ...func(*v1alpha1.FooSpec)) {
+// update changes Foo x.
+func (e *env) update(changes ...func(*v1alpha1.FooSpec)) {
 	e.Helper()
-	updateObject(e, e.foos(), name, func(foo *v1alpha1.Foo) {
+	updateObject(e, e.foos(), "x", func(foo *v1alpha1.Foo) {
 		for _, change := range changes {
 			change(&foo.Spec)
 		}
@@ -268,10 +269,9 @@ func (e *env) foo(name string) *v1alpha1.Foo {
 }
 
 // awaitReady waits until the Foo is ready in its current generation.
-func (e *env) awaitReady(name string) *v1alpha1.Foo {
+func (e *env) awaitReady(name string) {
 	e.Helper()
 	e.awaitReason(name, v1alpha1.ReasonDeploymentAvailable)
-	return e.foo(name)
 }
 
 // awaitReason waits until the Foo's condition Ready is about its current generation and has that reason, and

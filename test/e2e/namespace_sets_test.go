@@ -113,7 +113,7 @@ func TestNamespaceSets(t *testing.T) {
 			e.applyMemcached("y", 1) // +drop:memcached
 			e.awaitReady("x")
 			// +drop:rename
-			e.update("x", deploymentName("new"))
+			e.update(deploymentName("new"))
 			e.awaitReady("x")
 			e.awaitGone("old")
 			// +drop:end
@@ -145,7 +145,7 @@ func TestNamespaceSets(t *testing.T) {
 	to.namespaces[0].settle()
 	// The move writes nothing.
 	moved.requireWriters(before)
-	moved.update("x", replicas(2))
+	moved.update(replicas(2))
 	moved.awaitReady("x")
 	moved.requireWriters(before, to.user())
 }
