@@ -22,19 +22,60 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// TestContract has what a simulated cluster would not show of the Foo contract, and executes what conditions advise. This
+// runs one case: hack/e2e.sh -run TestContract/adoption
+func TestContract(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T){
+		"restricted":    restrictedNamespace,
+		"adoption":      adoption,
+		"rename stalls": renameStalls, // +drop:rename
+		"quota of one":  quotaOfOne,   // +drop:rename
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+func adoption(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x", replicas(2))
+	e.awaitReady("x")
+	before := e.deployment("x")
+	e.kubectl("delete foo x --cascade=orphan")
+	mark, foo := e.mark(), e.create("x", replicas(1))
+	command := fmt.Sprintf("kubectl annotate deployment x %s=x -n %s", v1alpha1.AdoptByAnnotation, e.namespace)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentNotOwned, "has no controller; have it adopted with "+command+",")
+	e.awaitEvent(foo, "ErrResourceExists")
+	e.settle()
+	e.noWrites(mark, "deployments", "x")
+
+	sh(t, command)
+	e.awaitReady("x")
+	e.awaitEvent(foo, "Adopted")
+	after := e.deployment("x")
+	if !metav1.IsControlledBy(after, foo) || len(after.OwnerReferences) != 1 || *after.Spec.Replicas != 1 || after.UID != before.UID ||
+		after.Annotations[v1alpha1.AdoptByAnnotation] != "" || !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
+		t.Errorf("the Deployment was %+v and became %+v", before, after)
+	}
+}
+
 // restricted is what the Pod Security level demands of the Pod template.
 const restricted = `{"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":101,"seccompProfile":{"type":"RuntimeDefault"}},
 	"containers":[{"name":"nginx","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}}}`
 
-// TestContract has what a simulated cluster would not show of the Foo contract: a Pod Security level that refuses the
-// Pods makes the Foo stalled, and an autoscaler works on the Foo.
-func TestContract(t *testing.T) {
-	t.Parallel()
+// restrictedNamespace shows that a Pod Security level which refuses the Pods makes the Foo stalled, and that an autoscaler
+// works on the Foo.
+func restrictedNamespace(t *testing.T) {
 	e := startEnv(t, "")
 	e.kubectl("label namespace " + e.namespace + " pod-security.kubernetes.io/enforce=restricted")
 	e.create("x")

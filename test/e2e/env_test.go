@@ -20,6 +20,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -225,6 +227,27 @@ func awaitObject[T any](e *env, client client[T], name, what string, check func(
 	return object
 }
 
+// awaitEvent waits for an event about the object with that reason. It fails the test if there is more than one,
+// or if the event was repeated.
+func (e *env) awaitEvent(about metav1.Object, reason string) {
+	e.Helper()
+	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}.String()
+	var events []corev1.Event
+	e.eventually("an event "+reason, func(ctx context.Context) error {
+		list, err := shared.kube.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		if err == nil {
+			events = list.Items
+		}
+		return err
+	})
+	if len(events) != 1 || events[0].Count != 1 {
+		e.Fatalf("want one event %s, got %+v", reason, events)
+	}
+}
+
 // --- Foos and their Deployments ---------------------------------------------
 
 func (e *env) foos() fooclient.FooInterface {
@@ -239,6 +262,20 @@ func newFoo(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
 	}
 	return foo
 }
+
+// +drop:rename,hostile
+
+// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
+// Otherwise a recount that began before one existed would admit another.
+func (e *env) setQuota(deployments, used int) {
+	e.Helper()
+	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
+	for field, value := range map[string]int{"hard": deployments, "used": used} {
+		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
+	}
+}
+
+// +drop:end
 
 func deploymentName(name string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.DeploymentName = name }

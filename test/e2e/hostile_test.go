@@ -97,16 +97,6 @@ func TestHostileNamespace(t *testing.T) {
 	}
 }
 
-// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
-// Otherwise a recount that began before one existed would admit another.
-func (e *env) setQuota(deployments, used int) {
-	e.Helper()
-	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
-	for field, value := range map[string]int{"hard": deployments, "used": used} {
-		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
-	}
-}
-
 // eachFoo calls do with the name of each of that many Foos, from eight goroutines.
 func (e *env) eachFoo(count int, do func(name string) error) {
 	e.Helper()

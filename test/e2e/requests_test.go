@@ -166,3 +166,25 @@ func (e *env) requests(since int) []*request {
 	}
 	return found
 }
+
+// writes returns the controller's writes since the mark, in order, accepted and refused.
+func (e *env) writes(since int) []string {
+	e.Helper()
+	var writes []string
+	for _, r := range e.requests(since) {
+		if r.isWrite() {
+			writes = append(writes, r.String())
+		}
+	}
+	return writes
+}
+
+// noWrites fails the test if the controller has written since the mark to the object.
+func (e *env) noWrites(since int, resource, name string) {
+	e.Helper()
+	for _, r := range e.requests(since) {
+		if r.isWrite() && r.ObjectRef.Resource == resource && r.ObjectRef.Name == name {
+			e.Errorf("the controller sent %q (answer %d)", r, r.ResponseStatus.Code)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// renameStalls also shows what follows from the equal selectors of both Deployments (docs/operations.md). The
+// former Deployment is paused, and its template asks for what no node has: only the Pods of a copy never start.
+func renameStalls(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	e.kubectl(`patch deployment old -p '{"spec":{"paused":true,"progressDeadlineSeconds":2,"template":{"spec":{"nodeSelector":{"no":"node"}}}}}'`)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentPaused, "kubectl rollout resume")
+	e.update(deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentStalled, `the former Deployment "old" still serves`, "kubectl delete deployment old")
+	// An HPA lists Pods by the selector of the scale subresource, kubectl logs by that of the Deployment.
+	for _, selector := range []string{e.foo("x").Status.Selector, metav1.FormatLabelSelector(e.deployment("new").Spec.Selector)} {
+		pods, err := shared.kube.CoreV1().Pods(e.namespace).List(e.Context(), metav1.ListOptions{LabelSelector: selector})
+		e.must(err)
+		if podsOf(pods.Items, "old") != 2 || podsOf(pods.Items, "new") == 0 {
+			t.Errorf("selector %q selects %d Pods of the former and %d of the new Deployment", selector, podsOf(pods.Items, "old"), podsOf(pods.Items, "new"))
+		}
+	}
+	e.kubectl("delete deployment old --cascade=orphan")
+	present := e.deployment("new")
+	e.eventually("the new Deployment adopts the former one's ReplicaSets", func(ctx context.Context) error {
+		all, err := shared.kube.AppsV1().ReplicaSets(e.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range all.Items {
+			if !metav1.IsControlledBy(&all.Items[i], present) {
+				return fmt.Errorf("ReplicaSet %s has the owners %v", all.Items[i].Name, all.Items[i].OwnerReferences)
+			}
+		}
+		return nil
+	})
+}
+
+func quotaOfOne(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x", deploymentName("old"))
+	e.awaitReady("x")
+	e.setQuota(1, 1)
+	e.update(deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "the API server refused", `deployments.apps "new" is forbidden: exceeded quota: few`,
+		"the former Deployment", "old", "raise the quota")
+	e.setQuota(2, 1)
+	e.update(replicas(2))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	// The controller tried many times and sent one event.
+	e.awaitEvent(foo, v1alpha1.ReasonDeploymentRejected)
+}
+
+// podsOf returns how many Pods there are of the Deployment of that name.
+func podsOf(pods []corev1.Pod, deployment string) (count int) {
+	for i := range pods {
+		if strings.HasPrefix(pods[i].Name, deployment+"-") {
+			count++
+		}
+	}
+	return count
+}
