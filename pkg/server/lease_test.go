@@ -40,6 +40,7 @@ import (
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"example.com/sample-controller/pkg/client"
 )
@@ -94,10 +95,9 @@ type candidate struct {
 	forbidden string
 	// began and ended are when work began and ended.
 	began, ended time.Time
-	// suspended is for how long the virtual machine was suspended: the wall clock goes on,
-	// the monotonic clock and the timers do not.
-	suspended atomic.Int64
-	stop      context.CancelFunc
+	// wall goes on while the virtual machine is suspended. The monotonic clock and the timers do not.
+	wall *clocktesting.FakePassiveClock
+	stop context.CancelFunc
 	// fail makes work end with the error.
 	fail   chan error
 	result chan error
@@ -135,17 +135,6 @@ func (c *candidate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), err
 }
 
-// wallClock is the wall clock of a candidate.
-type wallClock struct {
-	clock.PassiveClock
-	*candidate
-}
-
-// Now implements clock.PassiveClock.
-func (c wallClock) Now() time.Time {
-	return c.PassiveClock.Now().Add(time.Duration(c.suspended.Load()))
-}
-
 // writeError returns the error of a write that passes the fence of the candidate.
 func (c *candidate) writeError() error {
 	response, err := c.fence.Wrap(c).RoundTrip(httptest.NewRequest(http.MethodDelete, "/", nil))
@@ -160,7 +149,8 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, stop := context.WithCancel(ctx)
-	c := &candidate{server: server, stop: stop, fail: make(chan error), result: make(chan error, 1)}
+	wall := clocktesting.NewFakePassiveClock(time.Now())
+	c := &candidate{server: server, wall: wall, stop: stop, fail: make(chan error), result: make(chan error, 1)}
 	settings := &config.LeaderElectionConfiguration{
 		LeaderElect:       true,
 		LeaseDuration:     metav1.Duration{Duration: testLeaseDuration},
@@ -173,7 +163,7 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 	kube := kubernetes.NewForConfigOrDie(&rest.Config{
 		Host: "http://api", Transport: c, QPS: -1, Timeout: testRenewDeadline / 2, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	})
-	fence := client.NewFence(clock.RealClock{}, wallClock{clock.RealClock{}, c}, testRenewDeadline, testLeaseDuration)
+	fence := client.NewFence(clock.RealClock{}, wall, testRenewDeadline, testLeaseDuration)
 	c.Lease = must(NewLease(ctx, settings, kube.CoordinationV1(), fence))
 	return ctx, c
 }
@@ -319,7 +309,7 @@ func TestLossIsNoticed(t *testing.T) {
 		"rule 20: a renewal counts from when it was sent": {
 			slow: time.Second, lose: func(c *candidate) { c.hangs.Store(true) }, within: testRenewDeadline},
 		"rule 20: a virtual machine that was suspended until the renew deadline ends the leader within a second": {
-			drain: time.Hour, lose: func(c *candidate) { c.suspended.Store(int64(testRenewDeadline)) }, within: time.Second},
+			drain: time.Hour, lose: func(c *candidate) { c.wall.SetTime(c.wall.Now().Add(testRenewDeadline)) }, within: time.Second},
 		"rule 20: an API server that hangs ends a leader at the renew deadline that is draining": {
 			drain: time.Hour, lose: func(c *candidate) { c.hangs.Store(true); c.stop() }, within: testRenewDeadline},
 		"rule 20: an API server that hangs ends a leader at the renew deadline that releases the lease": {
