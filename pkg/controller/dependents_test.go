@@ -59,19 +59,27 @@ func TestCreate(t *testing.T) {
 				c.see()
 			}
 		},
-		"S1: one that has gone cannot be read live": func(c *testCluster) {
-			c.drift()
-			cached := c.cached()
-			c.remove(deployments)
-			_, err := c.deployments.Live(c.ctx, c.foo, cached)
-			c.expect(err, apierrors.IsConflict, read)
+		"S1: one that is gone, terminating, made anew, changed or not the Foo's any more cannot be read live": func(c *testCluster) {
+			for _, change := range []func(metav1.Object){
+				nil, func(d metav1.Object) { d.SetDeletionTimestamp(ptr.To(metav1.Now())) },
+				func(d metav1.Object) { d.SetUID("another") }, func(d metav1.Object) { d.SetGeneration(7) }, orphan,
+			} {
+				c.drift(func(d metav1.Object) { d.SetDeletionTimestamp(nil) })
+				cached := c.cached()
+				if change == nil {
+					c.remove(deployments)
+				} else {
+					c.drift(change)
+				}
+				_, err := c.deployments.Live(c.ctx, c.foo, cached)
+				c.expect(err, apierrors.IsConflict, read)
+			}
 		},
-		"S1: nor can one that is not the Foo's any more": func(c *testCluster) {
-			c.drift()
-			cached := c.cached()
-			c.drift(orphan)
-			_, err := c.deployments.Live(c.ctx, c.foo, cached)
-			c.expect(err, apierrors.IsConflict, read)
+		"rule 22: a cache that reaches the present during a sync has told it nothing": func(c *testCluster) {
+			foo := c.foo
+			c.edit()
+			_, err := c.deployments.Create(c.ctx, foo, c.desired(foo))
+			c.expect(err, apierrors.IsConflict, readFoo)
 		},
 		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *testCluster) {
 			isGone := func(is func(error) bool) {
@@ -146,18 +154,6 @@ func TestAdmission(t *testing.T) {
 			if want := `keep it in Trim`; strings.Count(logged, want) != 2 || !strings.Contains(logged, `field="label tier"`) {
 				c.Errorf("the log is %s, want twice %q", logged, want)
 			}
-		},
-		"rule 4: what the controller itself sends otherwise than it compares it is not accepted": func(c *testCluster) {
-			c.deployments.Diff = func(_ *v1alpha1.Foo, _, current *appsv1.Deployment) controller.Patch {
-				patch := controller.NewPatch(current)
-				if *current.Spec.Replicas == 5 {
-					return patch
-				}
-				patch.Set(5, "replicas", fmt.Sprint(*current.Spec.Replicas), "5", "spec", "replicas")
-				return patch
-			}
-			c.expect(c.apply(), nil, create)
-			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
 		},
 		"rule 11: a Deployment that a patch or an adoption has taken from the Foo is left alone in this generation; another change of the reference is accepted": func(c *testCluster) {
 			adopt := func() error { return c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation) }
@@ -260,6 +256,18 @@ func TestContested(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			says(c, "", 0)
 			undo(c, "", time.Second)
+		},
+		"rule 21: so do creations, if another client deletes the Deployment": func(c *testCluster) {
+			const deleter = `another client keeps changing or deleting Deployment "web", and deleted it last; stop that client, and change or delete the Foo instead`
+			c.existed = true
+			for i, message := range []string{"", "", "", "", deleter} {
+				c.expect(c.apply(), nil, readFoo, create)
+				c.remove(deployments)
+				c.see()
+				c.expect(c.apply(), nil)
+				says(c, message, time.Second<<i)
+				time.Sleep(time.Second << i)
+			}
 		},
 		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *testCluster) {
 			c.existed = true

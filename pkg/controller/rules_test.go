@@ -19,68 +19,18 @@ package controller
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-
-	"example.com/sample-controller/pkg/client/trim"
 )
-
-func TestIsCurrent(t *testing.T) {
-	cached := &metav1.ObjectMeta{UID: "a", Generation: 2}
-	for sentence, test := range map[string]struct {
-		live metav1.ObjectMeta
-		want bool
-	}{
-		"rule 3: the same":                {metav1.ObjectMeta{UID: "a", Generation: 2}, true},
-		"rule 3: one that is terminating": {metav1.ObjectMeta{UID: "a", Generation: 2, DeletionTimestamp: &metav1.Time{}}, false},
-		"rule 3: one that was made anew":  {metav1.ObjectMeta{UID: "b", Generation: 2}, false},
-		"rule 22: one with a newer spec":  {metav1.ObjectMeta{UID: "a", Generation: 3}, false},
-	} {
-		if got := isCurrent(&test.live, cached); got != test.want {
-			t.Errorf("%s: is current: %t", sentence, got)
-		}
-	}
-}
-
-func TestTrimOwners(t *testing.T) {
-	owner := func(name, uid string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: name, UID: types.UID(uid)}
-	}
-	ours, listed := owner("ours", "uid-ours"), []metav1.OwnerReference(nil)
-	ours.Controller, ours.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
-	for i := range 20 {
-		listed = append(listed, owner("x", fmt.Sprint(i)))
-	}
-	longest := owner(strings.Repeat("é", 1024), strings.Repeat("u", 1024))
-	for sentence, test := range map[string]struct{ owners, want []metav1.OwnerReference }{
-		"rule 24: no owner": {nil, nil},
-		"rule 24: 1024 characters are kept, however many bytes":  {[]metav1.OwnerReference{longest}, []metav1.OwnerReference{longest}},
-		"rule 24: of many owners the controller is kept":         {append(listed[:20:20], ours), []metav1.OwnerReference{ours}},
-		"rule 24: of many owners without a controller a few are": {listed, listed[:8]},
-		"rule 24: names and UIDs that no object can have are cut off": {
-			[]metav1.OwnerReference{owner(longest.Name+"é", string(longest.UID)+"u")}, []metav1.OwnerReference{owner(longest.Name+"…", string(longest.UID)+"…")}},
-	} {
-		kept, again := &metav1.ObjectMeta{}, &metav1.ObjectMeta{}
-		trim.SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
-		trim.SetIdentity(again, kept)
-		if diff := cmp.Diff(test.want, kept.OwnerReferences) + cmp.Diff(test.want, again.OwnerReferences); diff != "" {
-			t.Errorf("%s, also if it is trimmed twice (-want +got):\n%s", sentence, diff)
-		}
-	}
-}
 
 // size is the encoded size of an object.
 type size int
@@ -95,13 +45,6 @@ func TestMarkLarge(t *testing.T) {
 		if got := isLarge(trimmed); got != want || trimmed.Annotations["a"] != "b" || len(shared) != 1 {
 			t.Errorf("rule 24: of %d bytes: large %v, want %v; annotations %v", whole, got, want, trimmed.Annotations)
 		}
-	}
-}
-
-func TestTrimMap(t *testing.T) {
-	kept := trim.Map(map[string]string{"d": "", "c": "", "a": strings.Repeat("x", 2000), "b": ""}, 2)
-	if keys := slices.Sorted(maps.Keys(kept)); strings.Join(keys, "") != "abc" || len(kept["a"]) > 1030 {
-		t.Errorf("rule 24: of four entries, where two are wanted, the cache keeps %q, and %d bytes of the first", keys, len(kept["a"]))
 	}
 }
 
