@@ -19,10 +19,7 @@ package memcached
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,20 +30,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
 )
@@ -66,19 +59,12 @@ var testNow = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 
 // env is a controller whose caches and API server are filled separately, by hand.
 type env struct {
+	*fixture.Env
 	*Controller
 
-	kube          *kubefake.Clientset
-	cache         *clientfake.Clientset
-	kubeInformers kubeinformers.SharedInformerFactory
-	informers     externalversions.SharedInformerFactory
-	events        *record.FakeRecorder
-	registry      metrics.KubeRegistry
-	opts          Options
-
-	memcachedIndexer  cache.TypedIndexer[*v1alpha1.Memcached]
-	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
-	serviceIndexer    cache.TypedIndexer[*corev1.Service]
+	informers externalversions.SharedInformerFactory
+	registry  metrics.KubeRegistry
+	opts      Options
 }
 
 // newEnv returns a controller with those objects in the API server and nothing in its caches, of
@@ -86,79 +72,34 @@ type env struct {
 func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment, services ...*corev1.Service) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	s := &env{
-		kube:   kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
-		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
-		events: record.NewFakeRecorder(100),
-	}
-	s.cache.PrependReactor("list", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		isProbe := action.(clienttesting.ListActionImpl).ListOptions.Limit == 1
-		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
-	})
-	s.kubeInformers = kubeinformers.NewSharedInformerFactory(s.kube, 0)
-	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
-	s.registry = metrics.NewKubeRegistry()
-	registered := controller.NewMetrics(s.registry)
-	apps, core := s.kubeInformers.Apps().V1(), s.kubeInformers.Core().V1()
+	own := &clientfake.Clientset{}
+	s := &env{Env: fixture.NewEnv(t, memcachedKind, &own.Fake, scheme.Scheme, append(fixture.Objects(deployments), fixture.Objects(services)...)...)}
+	fixture.Create(t, s.Tracker, memcachedsResource, memcacheds)
+	s.informers, s.registry = externalversions.NewSharedInformerFactory(own, 0), metrics.NewKubeRegistry()
+	s.Shared.Metrics = controller.NewMetrics(s.registry)
+	apps, core := s.KubeInformers.Apps().V1(), s.KubeInformers.Core().V1()
 	s.opts = Options{
-		KubeClient: s.kube, Client: s.cache, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(),
-		Deployments: apps.Deployments(), Services: core.Services(), ReplicaSets: apps.ReplicaSets(), Pods: core.Pods(),
-		Options: controller.Options{
-			Worker:   controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: time.Second}),
-			Recorder: s.events, Clock: clock.RealClock{}, Metrics: registered,
-		},
+		KubeClient: s.Kube, Client: own, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(),
+		Deployments: apps.Deployments(), Services: core.Services(), ReplicaSets: apps.ReplicaSets(), Pods: core.Pods(), Options: s.Shared,
 	}
-	t.Cleanup(s.opts.Worker.Queue.ShutDown)
-	var err error
-	if s.Controller, err = New(ctx, s.opts); err != nil {
-		t.Fatal(err)
-	}
-	s.memcachedIndexer = s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
-	s.deploymentIndexer = s.opts.Deployments.TypedInformer().GetTypedIndexer()
-	s.serviceIndexer = s.opts.Services.TypedInformer().GetTypedIndexer()
+	s.Controller = must(New(ctx, s.opts))
 	s.memcacheds.ReadStartVersion(ctx)
-	s.memcachedIndexer.Bookmark(testVersion)
-	s.cache.ClearActions()
+	s.memcacheds.Informer.GetTypedIndexer().Bookmark(testVersion)
+	s.Requests()
 	return ctx, s
+}
+
+// see makes the caches show those objects.
+func (s *env) see(memcached *v1alpha1.Memcached, deployments []*appsv1.Deployment, services ...*corev1.Service) {
+	fixture.See(s.memcacheds.Informer, TrimMemcached, memcached)
+	s.memcacheds.Informer.GetTypedIndexer().Bookmark(memcached.ResourceVersion)
+	fixture.See(s.deployments.Informer, trimDeployment, deployments...)
+	fixture.See(s.services.Informer, TrimService, services...)
 }
 
 // trimDeployment returns what the program's caches keep of a Deployment.
 func trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	return TrimDeployment(d, deployment.NewInterner())
-}
-
-// requests returns every request that was sent, in words, those about Memcacheds last.
-func (s *env) requests() []string {
-	var words []string
-	for _, action := range append(s.kube.Actions(), s.cache.Actions()...) {
-		if patch, ok := action.(clienttesting.PatchAction); ok && patch.GetSubresource() == "status" {
-			words = append(words, fmt.Sprintf("patch memcacheds/status %s %s", patch.GetName(), summary(patch.GetPatch())))
-		} else if verb := action.GetVerb(); verb != "list" && verb != "watch" {
-			words = append(words, fixture.Describe(action))
-		}
-	}
-	return words
-}
-
-// summary is a status and the version of the object, encoded, in one line. Of the message of Ready it
-// has what does not follow from the reason.
-func summary(object []byte) string {
-	var memcached v1alpha1.Memcached
-	if err := json.Unmarshal(object, &memcached); err != nil {
-		return err.Error()
-	}
-	status, ready := memcached.Status, controller.GetReady(memcached.Status.Conditions)
-	words := fmt.Sprintf("version=%s gen=%d nodes=%q ready=%d replicas=%d %s/%s", memcached.ResourceVersion, status.ObservedGeneration, status.Nodes,
-		status.ReadyReplicas, status.Replicas, ready.Status, ready.Reason)
-	if !strings.Contains(string(object), `"nodes":[`) || !strings.Contains(string(object), `"readyReplicas":`) || !strings.Contains(string(object), `"replicas":`) {
-		words += " without some fields"
-	}
-	for _, said := range []string{"; accepted", aboutService} {
-		if i := strings.Index(ready.Message, said); i >= 0 {
-			return words + ready.Message[i:]
-		}
-	}
-	return words
 }
 
 func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc") }
@@ -256,12 +197,12 @@ func terminating[T metav1.Object](object T) {
 
 // memcached returns the Memcached in the API server.
 func (s *env) memcached() *v1alpha1.Memcached {
-	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, "mc")).(*v1alpha1.Memcached).DeepCopy()
+	return must(s.Tracker.Get(memcachedsResource, testNamespace, "mc")).(*v1alpha1.Memcached).DeepCopy()
 }
 
 // setMemcached replaces the Memcached in the API server.
 func (s *env) setMemcached(memcached *v1alpha1.Memcached) {
-	must(0, s.cache.Tracker().Update(memcachedsResource, memcached, testNamespace))
+	must(0, s.Tracker.Update(memcachedsResource, memcached, testNamespace))
 }
 
 func must[T any](value T, err error) T {
@@ -299,17 +240,11 @@ func (test *syncTest) start(t *testing.T) (context.Context, *env) {
 	setDefault(&test.services, newOwnedService())
 	setDefault(&test.pods, newPod("a", set))
 	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
-	fixture.Fill(t, s.memcachedIndexer, []*v1alpha1.Memcached{test.memcached})
-	for _, d := range test.deployments {
-		must(0, s.deploymentIndexer.Add(cmp.Or(trimDeployment(d), d)))
-	}
-	for _, service := range test.services {
-		must(0, s.serviceIndexer.Add(cmp.Or(TrimService(service), service)))
-	}
+	s.see(test.memcached, test.deployments, test.services...)
 	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
 	fixture.Fill(t, s.podIndexer, test.pods)
-	s.deploymentIndexer.Bookmark(testVersion)
-	s.serviceIndexer.Bookmark(testVersion)
+	s.deployments.Informer.GetTypedIndexer().Bookmark(testVersion)
+	s.services.Informer.GetTypedIndexer().Bookmark(testVersion)
 	return ctx, s
 }
 
@@ -326,13 +261,9 @@ func (test syncTest) run(t *testing.T) {
 		}
 		again, err = s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
 	}
-	fixture.Differ(t, "requests", test.requests, s.requests())
-	fixture.Differ(t, "events", test.events, strings.Join(fixture.Recorded(s.events), ", "))
+	s.Expect(t, test.requests, test.events, test.err, err)
 	if again != test.again {
 		t.Errorf("to be called again after %v, want %v", again, test.again)
-	}
-	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-		t.Errorf("error %v, want %q in it", err, test.err)
 	}
 }
 
@@ -348,10 +279,10 @@ func forbidden(resource schema.GroupResource, text string) *apierrors.StatusErro
 
 // failing makes the API server refuse requests of that verb.
 func failing(verb string, resource schema.GroupResource, err error) func(*env) {
-	return func(s *env) { fixture.Answer(&s.kube.Fake, verb, resource.Resource, nil, err) }
+	return func(s *env) { fixture.Answer(&s.Kube.Fake, verb, resource.Resource, nil, err) }
 }
 
 // answering makes the API server answer requests of that verb with the object.
 func answering(verb string, resource schema.GroupResource, object runtime.Object) func(*env) {
-	return func(s *env) { fixture.Answer(&s.kube.Fake, verb, resource.Resource, object, nil) }
+	return func(s *env) { fixture.Answer(&s.Kube.Fake, verb, resource.Resource, object, nil) }
 }

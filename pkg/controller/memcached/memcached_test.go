@@ -245,10 +245,10 @@ func TestTrim(t *testing.T) {
 		for i := range 100 {
 			service.Spec.Selector[fmt.Sprint("z", i)] = "x"
 		}
-		service.Spec.Ports = slices.Repeat(service.Spec.Ports, 100)
+		service.Spec.Selector["a"], service.Spec.Ports = long, slices.Repeat(service.Spec.Ports, 100)
 	})
 	kept := TrimService(service)
-	if len(kept.Spec.Selector) != maxSelected || len(kept.Spec.Ports) != 2 {
+	if len(kept.Spec.Selector) != maxSelected || len(kept.Spec.Selector["a"]) > 3000 || len(kept.Spec.Ports) != 2 {
 		t.Errorf("rule M30: of a large Service this is kept: %+v", kept.Spec)
 	}
 	fixture.Differ(t, "trimmed twice", kept, TrimService(kept))
@@ -315,15 +315,15 @@ func TestWatches(t *testing.T) {
 			t.Errorf("controller %v, error %v, want one error for each of Deployments, ReplicaSets and Pods", c, err)
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		s.kubeInformers.StartWithContext(ctx)
+		s.KubeInformers.StartWithContext(ctx)
 		s.informers.StartWithContext(ctx)
 		must(0, s.opts.Worker.StartEventHandlers(ctx))
 		set := newSet("rs", newOwned(newMemcached()))
 		other := func(d *appsv1.Deployment) { d.Name = "other" }
 		otherGroup := ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})
-		add := func(object runtime.Object) func() { return func() { must(0, s.kube.Tracker().Add(object)) } }
+		add := func(object runtime.Object) func() { return func() { must(0, s.Kube.Tracker().Add(object)) } }
 		remove := func(resource schema.GroupVersionResource, name string) func() {
-			return func() { must(0, s.kube.Tracker().Delete(resource, testNamespace, name)) }
+			return func() { must(0, s.Kube.Tracker().Delete(resource, testNamespace, name)) }
 		}
 		mc := []string{"mc"}
 		for _, step := range []struct {
@@ -331,7 +331,7 @@ func TestWatches(t *testing.T) {
 			do   func()
 			want []string
 		}{
-			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, mc},
+			{"rule M19: a new Memcached is enqueued", func() { must(0, s.Tracker.Add(newMemcached())) }, mc},
 			{"rule M19: a changed one is enqueued", func() {
 				s.setMemcached(newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion, m.Generation = "11", 2 }))
 			}, mc},
@@ -353,7 +353,7 @@ func TestWatches(t *testing.T) {
 			fixture.Differ(t, step.what, step.want, fixture.Enqueued(s.opts.Worker, 0))
 		}
 		cancel()
-		s.kubeInformers.Shutdown()
+		s.KubeInformers.Shutdown()
 		s.informers.Shutdown()
 	})
 }
@@ -385,7 +385,7 @@ func TestEventsOfNodes(t *testing.T) {
 			"a ReplicaSet before its Deployment": sets(nil, set),
 			"a Pod before its ReplicaSet":        pods(nil, pod),
 		})
-		must(0, s.deploymentIndexer.Add(d))
+		fixture.See(s.deployments.Informer, trimDeployment, d)
 		must(0, s.replicaSetIndexer.Add(set))
 		check([]string{"mc"}, map[string]func(){
 			"a ReplicaSet that is handed over":         sets(orphanSet, set),
