@@ -44,31 +44,20 @@ import (
 //	go test -run='^$' -bench=. -count=10 . > former.txt
 //	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
 
-func BenchmarkSync(b *testing.B) { benchmarkSync(b, 0) }
-
-// BenchmarkSyncAll syncs one Foo after the other, as a resync does: with many of them
-// the processor's own caches miss.
-func BenchmarkSyncAll(b *testing.B) { benchmarkSync(b, 1) }
-
-func benchmarkSync(b *testing.B, step int) {
+func BenchmarkSync(b *testing.B) {
 	// What a sync costs must not depend on the size of the caches.
 	for _, foos := range []int{1000, 100000} {
 		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
 			c, fill := connect(b, newListServer(b, foos, 0))
 			fill()
-			keys, next := make([]cache.ObjectName, foos), foos/2
-			for i := range keys {
-				keys[i] = cache.MetaObjectToName(stored.Foo(i))
-			}
-			ctx := b.Context()
+			key, ctx := cache.MetaObjectToName(stored.Foo(foos/2)), b.Context()
 			// The garbage of this must not be collected during the measurement.
 			runtime.GC()
 			b.ReportAllocs()
 			for b.Loop() {
-				if requeueAfter, err := c.syncHandler(ctx, keys[next%foos]); requeueAfter != 0 || err != nil {
+				if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
 					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
 				}
-				next += step
 			}
 		})
 	}

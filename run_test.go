@@ -329,38 +329,6 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	return e
 }
 
-// TestRun follows one Foo through a running controller: the event of the Foo leads to the
-// Deployment, the event of the Deployment to the status, and then no request follows.
-func TestRun(t *testing.T) {
-	inCluster(t, func(f *fixture) {
-		defer f.start()()
-		foos := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace)
-		if _, err := foos.Create(f.ctx, newFoo(), metav1.CreateOptions{}); err != nil {
-			f.Fatal(err)
-		}
-		synctest.Wait()
-		deployments := f.kube.AppsV1().Deployments(testNamespace)
-		deployment, err := deployments.Get(f.ctx, "web", metav1.GetOptions{})
-		if err != nil {
-			f.Fatal(err)
-		}
-		available(deployment)
-		deployment.ResourceVersion = "2" // The fake does not increment it.
-		if _, err := deployments.UpdateStatus(f.ctx, deployment, metav1.UpdateOptions{}); err != nil {
-			f.Fatal(err)
-		}
-		synctest.Wait()
-		status, _ := f.stored()
-		differ(f.T, "status", "gen=1 available=1 replicas=1 True/DeploymentAvailable", status)
-		differ(f.T, "events", []string{"Normal Created", "Normal Synced"}, fixtures.Recorded(f.events))
-
-		f.kube.ClearActions()
-		f.foo.ClearActions()
-		time.Sleep(time.Hour)
-		differ(f.T, "rule 15: requests in an hour without a change", []string(nil), f.requests())
-	})
-}
-
 // TestRunWithoutCaches stops the controller while it waits for the caches.
 func TestRunWithoutCaches(t *testing.T) {
 	inCluster(t, func(f *fixture) {
