@@ -199,7 +199,7 @@ func (test *syncTest) run(t *testing.T) {
 	differ(t, "Foos enqueued", test.enqueued, fixtures.Enqueued(f.Worker, 0))
 	differ(t, "the cached objects", before, cached)
 	if test.message != "" {
-		if _, message := f.stored(); !strings.Contains(message+"$", test.message) {
+		if message := f.stored(); !strings.Contains(message+"$", test.message) {
 			t.Errorf("message %q, want %q in it", message, test.message)
 		}
 	}

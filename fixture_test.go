@@ -254,16 +254,15 @@ func (f *fixture) sync(err string) time.Duration {
 	return again
 }
 
-// stored returns the status of the Foo "foo" in one line and the message of its Ready condition,
-// once the cache shows them.
-func (f *fixture) stored() (status, message string) {
+// stored returns the message of Ready of the Foo "foo", once the cache shows it.
+func (f *fixture) stored() string {
 	f.Helper()
 	foo, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(f.ctx, "foo", metav1.GetOptions{})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.fill(foo)
-	return summary(foo), controller.GetReady(foo.Status.Conditions).Message
+	return controller.GetReady(foo.Status.Conditions).Message
 }
 
 // start runs informers and workers until the returned function is called.

@@ -85,6 +85,9 @@ func renameTests() map[string]syncTest {
 		"rule 8: 409 on the delete is retried": {
 			cached: objects{moved, web, next}, prepare: fail("delete", "deployments", errConflict()),
 			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
+		"rule 8: while the new Deployment is refused the former one stays": {
+			cached: objects{moved, web}, prepare: fail("create", "deployments", errQuota()),
+			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota"},
 		"rule 8: renamed twice: two of the former Deployments go in one sync": {
 			cached:   objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo, putReady},
@@ -320,7 +323,7 @@ func TestLongCycle(t *testing.T) {
 		}
 		inCluster(t, func(f *fixture) {
 			f.sync("")
-			_, told := f.stored()
+			told := f.stored()
 			for len(f.events.Events) > 0 {
 				told += "; " + <-f.events.Events
 			}
@@ -331,7 +334,7 @@ func TestLongCycle(t *testing.T) {
 		// Without a former Deployment the first Foo is in no cycle.
 		inCluster(t, func(f *fixture) {
 			f.sync("")
-			if _, told := f.stored(); strings.Contains(told, "wait for each other") {
+			if told := f.stored(); strings.Contains(told, "wait for each other") {
 				f.Errorf("rule 8: a Foo that has none of %d names: %s", others+1, told)
 			}
 		}, slices.Delete(all, 1, 2)...)
