@@ -110,7 +110,7 @@ func TestSyncHandler(t *testing.T) {
 				c.Ports = []corev1.ContainerPort{{ContainerPort: 9150, Protocol: "TCP"}, {ContainerPort: 11211, Protocol: "UDP"}}
 			}))), requests: []string{portGone}, events: "Normal Updated", again: time.Second},
 		"rule M4: what admission made of a repair is told, and not written again": {
-			memcached: three, prepare: answering("patch", deployments, available),
+			memcached: three, prepare: answering("patch", deployments, available), waits: time.Second,
 			requests: []string{patchThree, "status mc version=10 gen=2 True/DeploymentAvailable; accepted from admission webhooks or policies: replicas 1 in place of 3" + nodeA}},
 		"rule M7: an owned Deployment that is being deleted is left alone": {
 			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, terminating)),
