@@ -129,6 +129,9 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		if owner := sim.Owner(d); owner == nil || owner.UID != acting.UID || !strings.Contains(h.Names, "/"+d.Name+"/") {
 			violated("S2: Deployment %s was created for Foo %s, whose spec has named %s", d.Name, acting.Name, h.Names)
 		}
+		if image, wants := sim.ImageOf(d), acting.Spec.Image; image != "" && wants != "" && image != wants {
+			violated("rule 4: Deployment %s was created with image %s for Foo %s, which asks for %s", d.Name, image, acting.Name, wants)
+		}
 		tells := before.(*Foo).Past[acting.UID].Conformed && acting.Status.ObservedGeneration == acting.Generation && acting.Status.Selector != ""
 		if foo := Read[*v1alpha1.Foo](w, acting.Name); tells && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
 			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)

@@ -34,7 +34,7 @@ import (
 // managedPaths are the paths of those fields that have a value.
 func managedPaths(deployment *appsv1.Deployment) map[string]fieldpath.Path {
 	paths := map[string]fieldpath.Path{"selector": fieldpath.MakePathOrDie("spec", "selector"), "replicas": fieldpath.MakePathOrDie("spec", "replicas")}
-	if imageOf(deployment) != "" {
+	if ImageOf(deployment) != "" {
 		paths["image"] = fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", containerName), "image")
 	}
 	if _, ok := deployment.Labels[managedByLabel]; ok {
@@ -55,7 +55,7 @@ func managedValue(deployment *appsv1.Deployment, field string) any {
 	case "replicas":
 		return *deployment.Spec.Replicas
 	case "image":
-		return imageOf(deployment)
+		return ImageOf(deployment)
 	case "label":
 		return deployment.Labels[managedByLabel]
 	case "controller":

@@ -122,7 +122,7 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	if got, want := ptr.Deref(deployment.Spec.Replicas, 1), ptr.Deref(foo.Spec.Replicas, 1); got != want {
 		report("asks for %d replicas, its Deployment has %d", want, got)
 	}
-	switch got := imageOf(deployment); {
+	switch got := ImageOf(deployment); {
 	case foo.Spec.Image == "" || got == foo.Spec.Image:
 	case got == "":
 		expect(ready, v1alpha1.ReasonInvalidSpec, strconv.Quote(containerName), report)
@@ -239,7 +239,7 @@ func Owner(deployment *appsv1.Deployment) *metav1.OwnerReference {
 // Conforms reports whether replicas and image of the Deployment are those of the Foo's
 // spec, or what a policy made of them.
 func Conforms(deployment *appsv1.Deployment, spec *v1alpha1.FooSpec) bool {
-	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || strings.TrimPrefix(imageOf(deployment), Mirror) == spec.Image)
+	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || strings.TrimPrefix(ImageOf(deployment), Mirror) == spec.Image)
 }
 
 // RolledOut reports whether the status of the Deployment says that the rollout of its
@@ -258,7 +258,8 @@ func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 
 // +drop:end
 
-func imageOf(deployment *appsv1.Deployment) string {
+// ImageOf returns the image of the container that Foos are about, "" if there is none.
+func ImageOf(deployment *appsv1.Deployment) string {
 	for _, container := range deployment.Spec.Template.Spec.Containers {
 		if container.Name == containerName {
 			return container.Image
