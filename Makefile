@@ -156,7 +156,7 @@ check: ## Check the controller of each kind as a black box, with every fault (do
 # +drop:explore
 .PHONY: explore
 explore: ## Explore every interleaving of two operations, and of one with a fault, in a small scope (EXPLORE_STATES)
-	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" GOMEMLIMIT=12GiB go test -count=1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/...
+	@source hack/lib.sh && EXPLORE_STATES="$${EXPLORE_STATES:-200000}" GOMEMLIMIT=10GiB go test -count=1 -parallel 1 -timeout 60m -run '^TestExplore$$' -v . ./pkg/controller/... ./test/...
 # +drop:end
 
 # +drop:mutation
