@@ -127,6 +127,10 @@ func exploredStarts() []explore.Start {
 		}},
 		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
 	}
+	hold := explore.Operation{Story: "Deployment a gets a finalizer of others, and is deleted", Do: func(store *sim.Store) {
+		store.Do(sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAddFinalizer})
+		store.Do(deleteA)
+	}}
 	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Contend(6) }}
 	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
 		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
@@ -142,7 +146,7 @@ func exploredStarts() []explore.Start {
 		{Name: "x has a, y waits for it", Operations: then(createX, waitingY), Then: then(deleteX, orphanX, deleteA), IsLarge: true, Part: "1+0", All: "1+1"},
 		{
 			Name: "x has a", Operations: then(createX), IsLarge: true, Part: "1+0", All: "1+0 1+1",
-			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, contend)...),
+			Then: append(then(createX, scaleX, imageX, deleteX, orphanX, recreateX, editA, deleteA, rewrite), append(policies, status, contend, hold)...),
 		},
 		{
 			Name: "a policy takes a from x", Operations: append([]explore.Operation{policies[1]}, then(createX)...),

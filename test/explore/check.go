@@ -50,8 +50,8 @@ type Start struct {
 // pathVariable has the path that Check takes in place of all explorations.
 const pathVariable = "EXPLORE_PATH"
 
-// The files testdata/explore/*.txt have a line for each condition that a status may have at rest. New ones come to
-// newConditions.
+// The files testdata/explore/*.txt have a line for each condition that a status may have at rest, with "passing: "
+// before one that another one follows, without users. New ones come to newConditions.
 const (
 	conditionsFiles = "testdata/explore/*.txt"
 	newConditions   = "testdata/explore/conditions.txt"

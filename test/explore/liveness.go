@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -232,14 +233,21 @@ func (e *Explorer) live() {
 		}
 	}
 	e.judgeOutcomes(final)
+	isFinal := sets.New(final...)
 	for _, id := range slices.Sorted(maps.Keys(e.quiet.conditions)) {
 		for _, condition := range e.quiet.conditions[id] {
+			if !isFinal.Has(id) {
+				condition = passing + condition
+			}
 			if e.kind.MayBe != nil && !e.kind.MayBe(condition) && len(e.Violations) == 0 {
 				e.violated(e.path(id), fmt.Sprintf("L1: at rest: %q is not in %s", condition, conditionsFiles))
 			}
 		}
 	}
 }
+
+// passing begins a condition that a later one follows, without users.
+const passing = "passing: "
 
 // inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
 // in which the controller writes, -1 if there is none.

@@ -150,6 +150,8 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 			deployment.Status.AvailableReplicas, deployment.Status.Replicas, selector)
 	}
 	switch {
+	case deployment.DeletionTimestamp != nil:
+		expect(ready, v1alpha1.ReasonDeploymentStalled, HoldFinalizer, report)
 	case RolledOut(deployment):
 		expect(ready, v1alpha1.ReasonDeploymentAvailable, "", report)
 	case deployment.Spec.Paused:
@@ -163,7 +165,7 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 
 // checkDeployment checks that no Deployment is left over.
 func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string, ...any)) {
-	if deployment.DeletionTimestamp != nil {
+	if deployment.DeletionTimestamp != nil && !slices.Contains(deployment.Finalizers, HoldFinalizer) {
 		report("is still being deleted")
 	}
 	for _, ref := range deployment.OwnerReferences {
