@@ -67,6 +67,10 @@ func withRenames(starts []explore.Start) []explore.Start {
 		explore.Start{
 			Name: "x has a, y has b and waits for a", Operations: then(createX, createY, renameY), Part: "1+0", All: "1+1", Then: then(renameX),
 		},
+		explore.Start{
+			Name: "x has a, which others have changed", Operations: then(createX, sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditOtherFields}),
+			Then: then(renameX), Part: "1+0", All: "1+1",
+		},
 		explore.Start{Name: "x has a, and moves", Operations: then(createX), Then: then(renameX, renameBack), All: "2+0"},
 		explore.Start{
 			Name: "x is refused b", Operations: append(then(createX), refused(renameX)), Part: "1+0",

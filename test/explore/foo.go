@@ -136,7 +136,8 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		if foo := Read[*v1alpha1.Foo](w, acting.Name); tells && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
 			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)
 		}
-		j.recreate(w, d, violated) // +drop:rename
+		j.recreate(w, d, violated)       // +drop:rename
+		j.copies(w, d, acting, violated) // +drop:rename
 	case w.Request.Verb == "patch":
 		j.patch(w, acting, violated)
 	case w.Request.Verb == "delete": // +drop:rename

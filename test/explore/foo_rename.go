@@ -20,6 +20,8 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
@@ -39,6 +41,27 @@ func (j *Foo) recreate(w *Write, d *appsv1.Deployment, violated func(string, ...
 		if owner := sim.Owner(former); former.Name != d.Name && owner != nil && owner.UID == sim.Owner(d).UID && sim.WrittenByController(former) &&
 			former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && former.Status.Replicas > 0 {
 			violated("rule 8: Deployment %s was given Pods beside those of %s, whose strategy is Recreate", d.Name, former.Name)
+		}
+	}
+}
+
+// copies checks that a Deployment has the Pod template of the former one that the sync has read, but what the Foo asks
+// for.
+func (j *Foo) copies(w *Write, d *appsv1.Deployment, acting *v1alpha1.Foo, violated func(string, ...any)) {
+	for _, object := range w.Reads {
+		former, ok := object.(*appsv1.Deployment)
+		if !ok || former.Name == d.Name {
+			continue
+		}
+		want := former.Spec.Template.DeepCopy()
+		metav1.SetMetaDataLabel(&want.ObjectMeta, "controller", d.Spec.Template.Labels["controller"])
+		for i := range want.Spec.Containers {
+			if i < len(d.Spec.Template.Spec.Containers) && acting.Spec.Image != "" {
+				want.Spec.Containers[i].Image = d.Spec.Template.Spec.Containers[i].Image
+			}
+		}
+		if !equality.Semantic.DeepEqual(want, &d.Spec.Template) {
+			violated("rule 8: Deployment %s was created with the Pod template %+v in place of %+v", d.Name, d.Spec.Template, want)
 		}
 	}
 }

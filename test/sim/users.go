@@ -117,6 +117,7 @@ func (op Op) change(deployment *appsv1.Deployment, foo *v1alpha1.Foo) {
 	case EditOtherFields:
 		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
 		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
+		metav1.SetMetaDataLabel(&spec.Template.ObjectMeta, "theirs", "kept")
 		if len(spec.Template.Spec.Containers) == 1 {
 			spec.Template.Spec.Containers = append(spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
 		}
