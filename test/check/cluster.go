@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -130,6 +132,26 @@ func (c *cluster) createNamespace(ctx context.Context) (string, error) {
 		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
+}
+
+// awaitCollector waits until the garbage collector knows the kind: it looks for new ones every 30 seconds.
+func (c *cluster) awaitCollector(ctx context.Context, apiVersion, kind string) error {
+	namespace, err := c.createNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	configMaps := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace)
+	probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe"}}}
+	probe.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "absent", UID: "absent"}})
+	if _, err = configMaps.Create(ctx, probe, metav1.CreateOptions{}); err == nil {
+		err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
+			if _, err := configMaps.Get(ctx, probe.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return cmp.Or(err, fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist", kind))
+			}
+			return nil
+		})
+	}
+	return errors.Join(err, c.client.Resource(namespaces).Delete(ctx, namespace, metav1.DeleteOptions{}))
 }
 
 // record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls failed.

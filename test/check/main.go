@@ -202,6 +202,9 @@ func (c *checker) add(id string, f finding) {
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
 func (c *checker) all(ctx context.Context) error {
+	if err := c.cluster.awaitCollector(ctx, c.suite.example.GetAPIVersion(), c.suite.example.GetKind()); err != nil {
+		return err
+	}
 	scenarios, err := c.generate(ctx)
 	var nothing *finding
 	if errors.As(err, &nothing) {
