@@ -251,7 +251,7 @@ step() {
 }
 
 vet() {
-  step vet go vet -tags "$(sed -n 's/^  build-tags: \[\(.*\)\]/\1/p' .golangci.yml | tr -d ' ')" ./...
+  step vet go vet -tags "$(awk '/^  - / { print $2 }  /^linters:/ { exit }' .golangci.yml | paste -sd, -)" ./...
 }
 
 # verify_fork NAME=VALUE... makes a fork with these variables, compiles it and tests it.
