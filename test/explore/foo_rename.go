@@ -25,6 +25,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 // recreate checks that no Pods of the Deployment run beside those of one with strategy Recreate that it follows, unless
@@ -56,8 +57,8 @@ func (j *Foo) copies(w *Write, d *appsv1.Deployment, acting *v1alpha1.Foo, viola
 		want := former.Spec.Template.DeepCopy()
 		metav1.SetMetaDataLabel(&want.ObjectMeta, "controller", d.Spec.Template.Labels["controller"])
 		for i := range want.Spec.Containers {
-			if i < len(d.Spec.Template.Spec.Containers) && acting.Spec.Image != "" {
-				want.Spec.Containers[i].Image = d.Spec.Template.Spec.Containers[i].Image
+			if container := &want.Spec.Containers[i]; container.Name == stored.Container && acting.Spec.Image != "" {
+				container.Image = acting.Spec.Image
 			}
 		}
 		if !equality.Semantic.DeepEqual(want, &d.Spec.Template) {

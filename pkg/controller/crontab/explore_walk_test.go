@@ -79,7 +79,7 @@ func follow(policy alphav1.ConcurrencyPolicy) explore.Operation {
 	return changing(string(policy), func(cronTab *alphav1.CronTab, _ time.Time) { cronTab.Spec.ConcurrencyPolicy = policy })
 }
 
-// takeName gives the name of the next run's Job to a Job of nobody.
+// takeName creates a Job without an owner that has the name of the next run's Job.
 func takeName() explore.Operation {
 	return explore.Operation{Story: "the name of the next Job is taken", Do: func(store *sim.Store) {
 		if cronTab := exploredCronTab(store); cronTab != nil && cronTab.Status.NextScheduleTime != nil {
