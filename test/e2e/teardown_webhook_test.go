@@ -26,8 +26,9 @@ import (
 // TestUndeployWithWebhooks removes the controller while the webhooks answer, and the garbage collector
 // watches Foos in the version that they convert to.
 func TestUndeployWithWebhooks(t *testing.T) {
-	w := newWebhookEnv(t)
+	// Informers of versions that are gone are never stopped: the watch may begin as soon as the CRD is there.
 	earlier := len(auditedRequests(t))
+	w := newWebhookEnv(t)
 	sh(t, w.apply("v1beta1", "last", "spec: {deployment: {name: last}, replicas: 1}"))
 	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/last --namespace="+w.namespace)
 	awaitCollector(t, earlier)

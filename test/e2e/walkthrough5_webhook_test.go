@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -164,12 +163,17 @@ func (w *webhookEnv) awaitWebhooks(t *testing.T) {
 func awaitCollector(t *testing.T, mark int) {
 	t.Helper()
 	eventually(t, "the garbage collector watches v1beta1", func(context.Context) error {
-		if !slices.ContainsFunc(auditedRequests(t)[mark:], func(r *request) bool {
-			return strings.HasSuffix(r.UserAgent, "/metadata-informers") && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
-		}) {
-			return errors.New("no such request")
+		var others []string
+		for _, r := range auditedRequests(t)[mark:] {
+			if !strings.HasSuffix(r.UserAgent, "/metadata-informers") || r.ObjectRef.Resource != "foos" {
+				continue
+			}
+			if r.Verb == "watch" && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/") {
+				return nil
+			}
+			others = append(others, r.Verb+" "+r.RequestURI)
 		}
-		return nil
+		return fmt.Errorf("it has only sent %q", others)
 	})
 }
 
