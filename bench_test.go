@@ -17,9 +17,8 @@ limitations under the License.
 package main
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -27,15 +26,13 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/client"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/test/stored"
 )
 
@@ -48,16 +45,12 @@ func BenchmarkSync(b *testing.B) {
 	// What a sync costs must not depend on the size of the caches.
 	for _, foos := range []int{1000, 100000} {
 		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
-			c, fill := connect(b, newListServer(b, foos, 0))
-			fill()
-			key, ctx := cache.MetaObjectToName(stored.Foo(foos/2)), b.Context()
+			sync := fillAndSync(b, newIdle(b), foos)
 			// The garbage of this must not be collected during the measurement.
 			runtime.GC()
 			b.ReportAllocs()
 			for b.Loop() {
-				if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
-					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
-				}
+				sync()
 			}
 		})
 	}
@@ -73,84 +66,54 @@ func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 	return foo, owned
 }
 
-// newListServer returns an API server with that many Foos, each with its Deployment, and
-// that many Deployments of other owners.
-func newListServer(t testing.TB, foos, foreign int) *stored.ListServer {
-	return &stored.ListServer{
-		T: t,
-		Foos: each(foos, func(i int) *v1alpha1.Foo {
-			foo, _ := realReady(i)
-			return foo
-		}),
-		Deployments: each(foos+foreign, func(i int) *appsv1.Deployment {
-			if i >= foos {
-				return stored.Foreign(i - foos)
-			}
-			_, owned := realReady(i)
-			return owned
-		}),
-	}
-}
-
-func each[T any](count int, get func(int) T) func(yield func(T) bool) {
-	return func(yield func(T) bool) {
-		for i := 0; i < count && yield(get(i)); {
-			i++
-		}
-	}
-}
-
-// connect returns a controller with empty caches, which logs nothing. fill fills them from the server, and syncs
-// all keys: each sync must find nothing to do.
-func connect(t testing.TB, handler *stored.ListServer) (c *instance, fill func()) {
+// newIdle returns a controller with empty caches, which logs nothing and fails the test if it sends a request.
+func newIdle(t testing.TB) *instance {
 	t.Helper()
-	server := httptest.NewServer(handler)
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
-	handler.Cancel = cancel
-	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
-	config := &rest.Config{Host: server.URL, QPS: client.Unlimited}
-	c = newInstance(ctx, env{
-		KubeClient: kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), FooClient: clientset.NewForConfigOrDie(config),
-		Recorder: &record.FakeRecorder{}, Workers: 1,
-	})
+	kube, foo := kubefake.NewClientset(), &foofake.Clientset{}
+	c := newInstance(klog.NewContext(t.Context(), logr.Discard()), env{KubeClient: kube, FooClient: foo, Recorder: &record.FakeRecorder{}, Workers: 1})
 	t.Cleanup(func() {
 		c.Worker.Queue.ShutDown()
-		cancel()
-		for _, factory := range c.informers {
-			factory.Shutdown()
+		if sent := append(kube.Actions(), foo.Actions()...); len(sent) > 0 {
+			t.Errorf("rule 15: the controller sent %v", sent)
 		}
-		server.Close()
 	})
+	return c
+}
 
-	return c, func() {
-		for _, factory := range c.informers {
-			factory.StartWithContext(ctx)
-		}
-		if err := c.Worker.StartEventHandlers(ctx); err != nil {
-			t.Fatal(err)
-		}
-		for c.Worker.Queue.Len() > 0 {
-			key, _ := c.Worker.Queue.Get()
-			if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
-				t.Fatalf("the first sync of %s asks for another one after %v, error %v", key, requeueAfter, err)
-			}
-			c.Worker.Queue.Forget(key)
-			c.Worker.Queue.Done(key)
-		}
+// keep puts what a cache keeps of a decoded object into a cache.
+func keep[T any](t testing.TB, transform cache.TransformFunc, indexer cache.TypedIndexer[*T], object *T) {
+	text, err := json.Marshal(object)
+	decoded := new(T)
+	if err == nil {
+		err = json.Unmarshal(text, decoded)
+	}
+	var kept any
+	if err == nil {
+		kept, err = transform(decoded)
+	}
+	if err == nil {
+		err = indexer.Add(kept.(*T))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestCachesAreFilled checks how the informers list: as streams, those of built-in types in
-// protobuf. Converged Foos cause no other request.
-func TestCachesAreFilled(t *testing.T) {
-	few := newListServer(t, 3, 2)
-	c, fill := connect(t, few)
-	fill()
-	if few.ProtobufDeployments.Load() != 1 || few.JSONFoos.Load() != 1 {
-		t.Errorf("%d streams of Deployments in protobuf and %d of Foos, want one each", few.ProtobufDeployments.Load(), few.JSONFoos.Load())
+// fillAndSync fills the caches with that many Foos and their Deployments, and returns what syncs one in the middle,
+// which must find nothing to do.
+func fillAndSync(t testing.TB, c *instance, foos int) (sync func()) {
+	t.Helper()
+	transform := newTransform()
+	for i := range foos {
+		foo, owned := realReady(i)
+		keep(t, transform, c.fooIndexer, foo)
+		keep(t, transform, c.deploymentIndexer, owned)
 	}
-	if foos, deployments := len(c.fooIndexer.List()), len(c.deploymentIndexer.List()); foos != 3 || deployments != 5 {
-		t.Errorf("the caches have %d Foos and %d Deployments, want 3 and 5", foos, deployments)
+	key, ctx := cache.MetaObjectToName(stored.Foo(foos/2)), klog.NewContext(t.Context(), logr.Discard())
+	return func() {
+		if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
+			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)
+		}
 	}
 }
 
@@ -174,19 +137,6 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// measureCaches returns how many bytes the caches need for that many objects.
-func measureCaches(t *testing.T, foos, foreign int) (bytes uint64) {
-	t.Helper()
-	t.Run(fmt.Sprintf("foos=%d,foreign=%d", foos, foreign), func(t *testing.T) {
-		c, fill := connect(t, newListServer(t, foos, foreign))
-		before := heapInUse()
-		fill()
-		bytes = heapInUse() - before
-		runtime.KeepAlive(c)
-	})
-	return bytes
-}
-
 // TestBytesPerObject measures the caches with their indexes.
 func TestBytesPerObject(t *testing.T) {
 	skipWithRace(t)
@@ -195,8 +145,15 @@ func TestBytesPerObject(t *testing.T) {
 		// maxFoo bounds a Foo with its Deployment, maxForeign a Deployment of another owner.
 		maxFoo, maxForeign = 4000, 1600
 	)
-	without, with := measureCaches(t, foos, 0), measureCaches(t, foos, foreign)
-	perFoo, perForeign := without/foos, (with-without)/foreign
+	c, transform := newIdle(t), newTransform()
+	empty := heapInUse()
+	fillAndSync(t, c, foos)
+	full := heapInUse()
+	for i := range foreign {
+		keep(t, transform, c.deploymentIndexer, stored.Foreign(i))
+	}
+	perFoo, perForeign := (full-empty)/foos, (heapInUse()-full)/foreign
+	runtime.KeepAlive(c)
 	t.Logf("%d bytes a Foo with its Deployment, %d a Deployment of another owner", perFoo, perForeign)
 	if perFoo > maxFoo || perForeign > maxForeign {
 		t.Errorf("want %d and %d at most", maxFoo, maxForeign)
@@ -207,14 +164,9 @@ func TestBytesPerObject(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	skipWithRace(t)
 	const most = 70
-	c, fill := connect(t, newListServer(t, 100, 0))
-	fill()
+	c := newIdle(t)
+	got := testing.AllocsPerRun(1000, fillAndSync(t, c, 100))
 	key := cache.MetaObjectToName(stored.Foo(50))
-	got := testing.AllocsPerRun(1000, func() {
-		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
-			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)
-		}
-	})
 	// They are for the places of the key and its namespace.
 	queued := testing.AllocsPerRun(1000, func() {
 		c.Worker.Queue.Add(key)

@@ -164,8 +164,11 @@ func TestRetryAfter(t *testing.T) {
 	} {
 		t.Run("rule 12: "+test.sentence, func(t *testing.T) {
 			var requests atomic.Int32
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				requests.Add(1)
+				if accept := r.Header.Get("Accept"); !strings.HasPrefix(accept, runtime.ContentTypeProtobuf) {
+					t.Errorf("a client of built-in types accepts %s", accept)
+				}
 				if test.header != "" {
 					w.Header().Set("Retry-After", test.header)
 				}

@@ -15,18 +15,13 @@ limitations under the License.
 */
 
 // Package stored has what tests know of an API server: objects as it stores them, with defaults and managed fields,
-// what a patch makes of them, and lists of very many.
+// and what a patch makes of them.
 package stored
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"net/http"
 	"strings"
-	"sync/atomic"
-	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,31 +29,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/watch"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 )
 
 // The objects of this file are as the API server stores them: with defaults, with what
-// kubectl and other controllers add, and with managed fields, which are most of the size.
+// kubectl and other controllers add, and with managed fields.
 
 // perNamespace is how many Foos, and how many other Deployments, are in one namespace.
 const perNamespace = 100
 
-var (
-	storedAt         = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	typeOfFoo        = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Foo"}
-	typeOfDeployment = metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"}
-)
+var storedAt = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 
 func storedNamespace(i int) string {
 	return fmt.Sprintf("team-%05d", i/perNamespace)
@@ -68,17 +54,12 @@ func storedUID(kind, i int) types.UID {
 	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", i, kind, i))
 }
 
-// managedFields returns the managed fields of one manager; each of the fields is a leaf.
-func managedFields(manager, subresource string, fields ...string) metav1.ManagedFieldsEntry {
-	entry := metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &storedAt, FieldsType: "FieldsV1", Subresource: subresource,
+// managedFields returns an entry of the managed fields. Caches keep none of its fields.
+func managedFields(manager, subresource string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &storedAt, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1("{}"), Subresource: subresource,
 	}
-	var text strings.Builder
-	for i, field := range fields {
-		fmt.Fprintf(&text, `,"f:%s":{"f:%d":{},".":{}}`, field, i)
-	}
-	entry.FieldsV1 = metav1.NewFieldsV1("{" + text.String()[1:] + "}")
-	return entry
 }
 
 // ControllerRef is the reference of what the Foo controls.
@@ -98,13 +79,12 @@ func Created(name, foo, image string, replicas *int32, owners ...metav1.OwnerRef
 // Foo returns Foo number i, which kubectl apply has created, without a status.
 func Foo(i int) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
-		TypeMeta: typeOfFoo,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("foo-%06d", i), Namespace: storedNamespace(i), UID: storedUID(1, i), Generation: 1,
 			ResourceVersion: fmt.Sprint(1000000 + i), CreationTimestamp: storedAt,
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				managedFields("kubectl-client-side-apply", "", "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration", "spec", "deploymentName", "replicas", "image"),
-				managedFields("sample-controller", "status", "status", "availableReplicas", "conditions", "lastTransitionTime", "message", "observedGeneration", "reason", "status", "type", "replicas", "selector"),
+				managedFields("kubectl-client-side-apply", ""),
+				managedFields("sample-controller", "status"),
 			},
 		},
 		Spec: v1alpha1.FooSpec{DeploymentName: fmt.Sprintf("web-%06d", i), Replicas: ptr.To[int32](1), Image: "registry.example.com/library/nginx:1.29.3"},
@@ -119,8 +99,7 @@ func Foo(i int) *v1alpha1.Foo {
 // API server stores once it is rolled out.
 func Own(i int, deployment *appsv1.Deployment) {
 	fillIn(deployment, i, 2)
-	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("sample-controller", "", "metadata", "labels", "app.kubernetes.io/managed-by", "ownerReferences", "spec", "progressDeadlineSeconds",
-		"replicas", "revisionHistoryLimit", "selector", "strategy", "template", "metadata", "labels", "app", "controller", "containers", "image", "imagePullPolicy", "name", "resources"))
+	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("sample-controller", ""))
 }
 
 // Foreign returns Deployment number i of a Helm chart, rolled out.
@@ -156,23 +135,20 @@ func Foreign(i int) *appsv1.Deployment {
 		},
 	}
 	fillIn(deployment, i, 3)
-	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("helm", "", "metadata", "annotations", "labels", "spec", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector",
-		"strategy", "template", "containers", "args", "env", "image", "imagePullPolicy", "name", "ports", "readinessProbe", "resources", "volumeMounts", "serviceAccount", "volumes"))
+	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("helm", ""))
 	return deployment
 }
 
 // fillIn adds what the API server and the Deployment controller add. kind makes the UIDs of
 // owned and foreign Deployments differ.
 func fillIn(deployment *appsv1.Deployment, i, kind int) {
-	deployment.TypeMeta = typeOfDeployment
 	deployment.UID, deployment.Generation = storedUID(kind, i), 1
 	deployment.ResourceVersion, deployment.CreationTimestamp = fmt.Sprint(2000000+i), storedAt
 	if deployment.Annotations == nil {
 		deployment.Annotations = map[string]string{}
 	}
 	deployment.Annotations["deployment.kubernetes.io/revision"] = "1"
-	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status", "metadata", "annotations", "deployment.kubernetes.io/revision", "status", "availableReplicas",
-		"conditions", "lastTransitionTime", "lastUpdateTime", "message", "reason", "status", "type", "observedGeneration", "readyReplicas", "replicas", "updatedReplicas")}
+	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status")}
 	SetDefaults(deployment)
 	replicas := *deployment.Spec.Replicas
 	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas}
@@ -278,82 +254,4 @@ func UnownedDiff(before, after *appsv1.Deployment) string {
 		return ""
 	}
 	return fmt.Sprintf("%+v became %+v", a, b)
-}
-
-// ListServer is an API server that streams Foos and Deployments to clients that list by
-// watching (sendInitialEvents). It fails the test at any other request.
-type ListServer struct {
-	T testing.TB
-	// Cancel ends the test's waiting for caches that are never filled.
-	Cancel      context.CancelFunc
-	Foos        iter.Seq[*v1alpha1.Foo]
-	Deployments iter.Seq[*appsv1.Deployment]
-	// JSONFoos and ProtobufDeployments count the streams by resource and content type.
-	JSONFoos, ProtobufDeployments atomic.Int32
-}
-
-// ServeHTTP implements http.Handler.
-func (s *ListServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if r.Method != http.MethodGet || query.Get("watch") == "" || query.Get("sendInitialEvents") != "true" {
-		s.T.Errorf("the API server received a request that is no list by watching: %s %s", r.Method, r.URL)
-		http.Error(w, "not implemented", http.StatusNotImplemented)
-		return
-	}
-	switch {
-	case strings.HasSuffix(r.URL.Path, "/foos"):
-		s.JSONFoos.Add(1)
-		stream := newStream(s.T, w, ownscheme.Codecs, runtime.ContentTypeJSON)
-		for foo := range s.Foos {
-			stream.send(watch.Added, foo)
-		}
-		stream.send(watch.Bookmark, &v1alpha1.Foo{TypeMeta: typeOfFoo, ObjectMeta: endOfList()})
-	case strings.HasSuffix(r.URL.Path, "/deployments") && strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf):
-		s.ProtobufDeployments.Add(1)
-		stream := newStream(s.T, w, kubescheme.Codecs, runtime.ContentTypeProtobuf)
-		for deployment := range s.Deployments {
-			stream.send(watch.Added, deployment)
-		}
-		stream.send(watch.Bookmark, &appsv1.Deployment{TypeMeta: typeOfDeployment, ObjectMeta: endOfList()})
-	default:
-		s.T.Errorf("ListServer has no stream for %s, accepting %s", r.URL, r.Header.Get("Accept"))
-		s.Cancel()
-	}
-	<-r.Context().Done()
-}
-
-func endOfList() metav1.ObjectMeta {
-	return metav1.ObjectMeta{ResourceVersion: "3000000", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
-}
-
-// stream is the response to a watch request.
-type stream struct {
-	t       testing.TB
-	w       http.ResponseWriter
-	objects runtime.Encoder
-	frames  runtime.Encoder
-	framer  runtime.Framer
-}
-
-func newStream(t testing.TB, w http.ResponseWriter, codecs serializer.CodecFactory, contentType string) *stream {
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), contentType)
-	if !ok {
-		t.Fatalf("no serializer of %s", contentType)
-	}
-	w.Header().Set("Content-Type", contentType)
-	return &stream{t: t, w: w, objects: info.Serializer, frames: info.StreamSerializer.Serializer, framer: info.StreamSerializer.Framer}
-}
-
-// send sends an event. The bookmark is the last one and flushes the response.
-func (s *stream) send(event watch.EventType, object runtime.Object) {
-	raw, err := runtime.Encode(s.objects, object)
-	if err == nil {
-		err = s.frames.Encode(&metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: raw}}, s.framer.NewFrameWriter(s.w))
-	}
-	if err != nil {
-		s.t.Errorf("sending an event: %v", err)
-	}
-	if event == watch.Bookmark {
-		s.w.(http.Flusher).Flush()
-	}
 }
