@@ -40,22 +40,18 @@ func main() {
 // living is where the kinds are that are copied: compiled, linted and tested, but in no program.
 const living = "test/newkind/"
 
-// source returns the names of the kind that is copied, and the letter of the rules of its contract.
-func source(isExternal bool) (names naming.Names, letter string) {
-	if isExternal {
-		return naming.New("tenancy.example.org", "v1alpha1", "Tenant", ""), "Z"
-	}
-	return naming.New("tuning.example.org", "v1alpha1", "Setting", ""), "Y"
-}
+// source returns the names of the kind that is copied, whose rules have the letter Z.
+func source() naming.Names { return naming.New("tenancy.example.org", "v1alpha1", "Tenant", "") }
 
 // options are what the user asks for.
 type options struct {
 	naming.Names
 
-	short  []string
-	source naming.Names
-	// letter is that of the rules of the new contract in place of oldLetter.
-	letter, oldLetter string
+	short []string
+	// letter is that of the rules of the new contract.
+	letter string
+	// isExternal says that the kind has an item in an external service.
+	isExternal bool
 }
 
 var (
@@ -75,7 +71,7 @@ func newOptions(files []*tree.File, get func(string) string) (*options, error) {
 	o := &options{Names: naming.New(get("GROUP"), get("VERSION"), get("KIND"), get("PLURAL"))}
 	o.Program = controller.FieldManager
 	o.short = strings.FieldsFunc(get("SHORT"), func(r rune) bool { return r == ',' })
-	o.source, o.oldLetter = source(get("EXTERNAL") == "yes")
+	o.isExternal = get("EXTERNAL") == "yes"
 	var problems []error
 	refuse := func(is bool, variable, format string, args ...any) {
 		if is {
@@ -117,10 +113,10 @@ func newOptions(files []*tree.File, get func(string) string) (*options, error) {
 
 // convert returns the files of the new kind, and those that change because of it.
 func convert(o *options, files []*tree.File) (converted []*tree.File) {
-	from := o.source
+	from := source()
 	from.Module, from.Program = o.Module, o.Program
 	r := naming.NewRenamer(from, o.Names, func(string) bool { return false })
-	rule := regexp.MustCompile(`\b` + o.oldLetter + `([0-9]+)\b`)
+	rule := regexp.MustCompile(`\bZ([0-9]+)\b`)
 	for _, f := range files {
 		words := word.Split(f.Path, -1)
 		text, isEdit := o.edit(f.Path, string(f.Data))
@@ -131,6 +127,9 @@ func convert(o *options, files []*tree.File) (converted []*tree.File) {
 			f = &tree.File{Path: f.Path, Mode: f.Mode, Data: []byte(text)}
 		case slices.Contains(words, "newkind") && slices.ContainsFunc([]string{singular, from.GroupPackage}, func(of string) bool { return slices.Contains(words, of) }),
 			f.Path == "test/e2e/walkthrough_"+singular+"_test.go":
+			if text = o.external(f.Path, text); text == "" {
+				continue
+			}
 			text = strings.NewReplacer(living, "", "e2e && newkind", "e2e").Replace(text)
 			path := strings.TrimPrefix(f.Path, living)
 			text = rule.ReplaceAllString(r.Text(path, text), o.letter+"$1")
@@ -141,6 +140,27 @@ func convert(o *options, files []*tree.File) (converted []*tree.File) {
 		converted = append(converted, f)
 	}
 	return converted
+}
+
+// What is about the external service is marked: lines, or what is between two marks. Lines of comments that are marked
+// as plain take their place in a kind without one.
+var (
+	externalText = regexp.MustCompile(`(?s)[ \t]*(?://|#|<!--) \+external:begin(?: -->)?\n?(.*?)[ \t]*(?://|#|<!--) \+external:end(?: -->)?\n?`)
+	externalLine = regexp.MustCompile(`(?m)^(.*\S) *(?://|#|<!--) \+external(?: -->)?( \|)?\n`)
+	plainLine    = regexp.MustCompile(`(?m)^([ \t]*)// \+plain (.*\n)`)
+)
+
+// external returns a file of the living kind with what is about the external service, or without, "" if it is about
+// nothing else.
+func (o *options) external(path, text string) string {
+	if o.isExternal {
+		return plainLine.ReplaceAllString(externalLine.ReplaceAllString(externalText.ReplaceAllString(text, "$1"), "$1$2\n"), "")
+	}
+	if strings.Contains(path, "/service") {
+		return ""
+	}
+	text = strings.ReplaceAll(externalLine.ReplaceAllString(externalText.ReplaceAllString(text, ""), ""), " + withItem", "")
+	return plainLine.ReplaceAllString(text, "$1$2")
 }
 
 var (

@@ -17,6 +17,8 @@ limitations under the License.
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -73,10 +75,11 @@ func TestOptionsAreRefused(t *testing.T) {
 }
 
 // TestConvert makes kinds with names that the code might have for something else. Nothing names the kind that was
-// copied, what was the English word setting has not become one, all names are declared, once, and each rule of the
-// contract has a test.
+// copied, or of an external service without one, and each rule of the contract has a test.
 func TestConvert(t *testing.T) {
-	old := regexp.MustCompile(`(?i:setting|tuning|tenant|tenancy|newkind|\bbars? up\b)|\b[YZ][0-9]`)
+	old := map[string]*regexp.Regexp{
+		"yes": regexp.MustCompile(`(?i:tenant|tenancy|newkind|\bbars? up\b)|\bZ[0-9]|\+(external|plain)`), "": regexp.MustCompile(`(?i:tenant|tenancy|newkind|external service|\bitem(?:ID)?\b)|\bZ[0-9]|\+(external|plain)|flag`),
+	}
 	shared := regexp.MustCompile(`^main\.go$|/(alerts\.yaml|dashboard\.json|kustomization\.yaml)$`)
 	rule := regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`)
 	for kind, external := range map[string]string{
@@ -95,7 +98,7 @@ func TestConvert(t *testing.T) {
 				if strings.HasSuffix(f.Path, "_test.go") {
 					tests += text
 				}
-				if found := old.FindString(f.Path + text); found != "" && !shared.MatchString(f.Path) {
+				if found := old[external].FindString(f.Path + text); found != "" && !shared.MatchString(f.Path) {
 					t.Errorf("%s has the name %s", f.Path, found)
 				}
 			}
@@ -124,6 +127,37 @@ func TestConvert(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPlain tests the living kind without its external service.
+func TestPlain(t *testing.T) {
+	dir, replaced := t.TempDir(), map[string]string{}
+	for _, f := range readAll(t, "Bar") {
+		path, isLiving := strings.CutPrefix(f.Path, living)
+		if !isLiving {
+			continue
+		}
+		f = &tree.File{Path: path, Mode: f.Mode, Data: []byte((&options{}).external(f.Path, string(f.Data)))}
+		if err := f.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if replaced[living+path] = filepath.Join(dir, path); len(f.Data) == 0 {
+			replaced[living+path] = ""
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	overlay, test := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "plain.test")
+	if err = errors.Join(err, os.WriteFile(overlay, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const controller = "pkg/controller/tenant"
+	err = tree.Execute(t.Context(), "", "../..", []string{"go", "test", "-c", "-overlay=" + overlay, "-o", test, "./" + living + controller})
+	if err == nil {
+		err = tree.Execute(t.Context(), "", filepath.Join(dir, controller), []string{test})
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,25 +19,29 @@ limitations under the License.
 package e2e
 
 import (
-	"slices"
-	"strings"
+	"slices"  // +external
+	"strings" // +external
 	"testing"
 
-	"example.com/sample-controller/test/kinds"
+	"example.com/sample-controller/test/kinds" // +external
 )
 
 // TestWalkthroughTenant runs the commands of docs/tenant.md, on a Tenant in the namespace default.
 func TestWalkthroughTenant(t *testing.T) {
 	shared.deploy(t)
+	command := "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default"
+	// +external:begin
 	k := shared.data[slices.IndexFunc(shared.data, func(k *kinds.Data) bool { return k.Kind == "Tenant" })]
 	service := k.StartService(t.Context())
-	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default "+strings.Join(k.Flags(service), " "))
+	command += " " + strings.Join(k.Flags(service), " ")
+	// +external:end
+	controller := start(t, shared.home, command)
 	controller.awaitOutput("Starting Tenant controller", "Started workers")
 
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/tenant.yaml`), "tenant-sample created")
 	sh(t, `kubectl wait --for=condition=Ready --timeout=1m tenant/tenant-sample`)
 	mustContain(t, sh(t, `kubectl get configmap tenant-sample -o yaml`), "displayName: Sample", "kind: Tenant")
-	mustContain(t, strings.Join(service.IDs(), " "), sh(t, `kubectl get tenant tenant-sample -o jsonpath='{.status.itemID}'`))
+	mustContain(t, strings.Join(service.IDs(), " "), sh(t, `kubectl get tenant tenant-sample -o jsonpath='{.status.itemID}'`)) // +external
 
 	sh(t, `kubectl label configmap tenant-sample app.kubernetes.io/managed-by-`)
 	shUntil(t, `kubectl get configmap tenant-sample -o jsonpath='{.metadata.labels.app\.kubernetes\.io/managed-by}'`, `.+`)
@@ -50,9 +54,11 @@ func TestWalkthroughTenant(t *testing.T) {
 
 	sh(t, `kubectl delete -f artifacts/examples/tenant.yaml`)
 	shUntil(t, getUID, `^$`)
+	// +external:begin
 	if ids := service.IDs(); len(ids) > 0 {
 		t.Errorf("the external service has %q", ids)
 	}
+	// +external:end
 	controller.stop()
 	controller.requireNoErrors()
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package newkind tests what the kinds that `make new-kind` copies have beside their packages.
+// Package newkind tests what the kind that `make new-kind` copies has beside its packages.
 package newkind
 
 import (
@@ -29,37 +29,32 @@ import (
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/kinds"
 	"example.com/sample-controller/test/newkind/pkg/app"
-	"example.com/sample-controller/test/newkind/pkg/controller/setting"
 	"example.com/sample-controller/test/newkind/pkg/controller/tenant"
 	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
 	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
 )
 
-// TestDescriptors compares descriptors with CRDs and data for the suites, and runs the controllers on empty caches.
-func TestDescriptors(t *testing.T) {
+// TestDescriptor compares the descriptor with the CRD and the data for the suites, and runs the controller on empty caches.
+func TestDescriptor(t *testing.T) {
 	data, err := kinds.Read(".")
-	if err != nil || len(data) != 2 {
+	if err != nil || len(data) != 1 {
 		t.Fatalf("data of %d kinds, error %v", len(data), err)
 	}
-	for i, descriptor := range []app.ControllerDescriptor{setting.NewDescriptor(), tenant.NewDescriptor()} {
-		crd := apiextensionsv1.CustomResourceDefinition{}
-		text, err := os.ReadFile(descriptor.CRDManifest)
-		fixture.Must(err)
-		fixture.Must(yaml.UnmarshalStrict(text, &crd))
-		got := []string{descriptor.Resource.GroupResource().String(), descriptor.Kind, descriptor.Name}
-		fixture.Differ(t, "names in the descriptor", []string{crd.Name, crd.Spec.Names.Kind, crd.Spec.Names.Singular}, got)
-		fixture.Differ(t, "resource of the suites", descriptor.Resource, data[i].GVR())
-		synctest.Test(t, func(t *testing.T) { runDescriptor(t, &descriptor) })
-	}
-}
-
-func runDescriptor(t *testing.T, descriptor *app.ControllerDescriptor) {
-	ctx, own := context.Background(), &clientfake.Clientset{}
-	env := fixture.NewEnv(t, descriptor.Kind, &own.Fake, scheme.Scheme)
-	c := &app.ControllerContext{
-		KubeClient: env.Kube, Client: own, KubeInformers: env.KubeInformers, Informers: externalversions.NewSharedInformerFactory(own, 0), Options: env.Shared,
-	}
-	fixture.Must(descriptor.New(ctx, c))
-	fixture.Run(ctx, t, env.Shared.Worker, c.KubeInformers, c.Informers)()
+	descriptor, crd := tenant.NewDescriptor(), apiextensionsv1.CustomResourceDefinition{}
+	text, err := os.ReadFile(descriptor.CRDManifest)
+	fixture.Must(err)
+	fixture.Must(yaml.UnmarshalStrict(text, &crd))
+	got := []string{descriptor.Resource.GroupResource().String(), descriptor.Kind, descriptor.Name}
+	fixture.Differ(t, "names in the descriptor", []string{crd.Name, crd.Spec.Names.Kind, crd.Spec.Names.Singular}, got)
+	fixture.Differ(t, "resource of the suites", descriptor.Resource, data[0].GVR())
+	synctest.Test(t, func(t *testing.T) {
+		ctx, own := context.Background(), &clientfake.Clientset{}
+		env := fixture.NewEnv(t, descriptor.Kind, &own.Fake, scheme.Scheme)
+		c := &app.ControllerContext{
+			KubeClient: env.Kube, Client: own, KubeInformers: env.KubeInformers, Informers: externalversions.NewSharedInformerFactory(own, 0), Options: env.Shared,
+		}
+		fixture.Must(descriptor.New(ctx, c))
+		fixture.Run(ctx, t, env.Shared.Worker, c.KubeInformers, c.Informers)()
+	})
 }

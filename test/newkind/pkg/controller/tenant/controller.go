@@ -14,14 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tenant is the controller of Tenants: it keeps an item in an external service for each, and a ConfigMap of
-// the same name that tells where the item is. docs/tenant.md is its contract.
+// Package tenant is the controller of Tenants: it keeps a ConfigMap of the same name for each. docs/tenant.md is its
+// contract.
+// +external:begin
+//
+// It also keeps an item in an external service, of which the ConfigMap tells.
+// +external:end
 package tenant
 
 import (
 	"context"
 	"errors"
-	"flag"
+	"flag" // +external
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,30 +38,35 @@ import (
 	"example.com/sample-controller/test/newkind/pkg/app"
 )
 
-// Controller turns each Tenant into an item in an external service and a ConfigMap.
+// Controller turns each Tenant into a ConfigMap of its name.
 //
 // An event of a Tenant or of a ConfigMap enqueues the key of the Tenant that it concerns. A worker takes the
 // key and calls syncHandler, which reads the caches, decides (tenant.go), makes at most one write to the
-// external service (service.go) and one to the ConfigMap, and writes the Tenant's status if it changed. The watch
-// events of these writes enqueue the Tenant again, and that sync finds nothing to do. No event tells of a change
-// in the external service, so each Tenant is synced every 10 minutes. A sync that fails is retried with backoff.
+// ConfigMap, and writes the Tenant's status if it changed. The watch events of these writes enqueue the Tenant
+// again, and that sync finds nothing to do. A sync that fails is retried with backoff.
+// +external:begin
+//
+// Before the ConfigMap it makes at most one write to the external service (service.go). No event tells of a change
+// there, so each Tenant is synced every 10 minutes.
+// +external:end
 type Controller struct {
 	// tenants reads Tenants and writes their status, configMaps reads and writes what they own. Both make
 	// each write with all that belongs to it: a precondition, so that nothing is overwritten, a line in the
 	// log, an event, a metric, and a note that makes the next sync wait until the cache shows the write.
 	tenants    *controller.Owners[*v1alpha1.Tenant]
 	configMaps *controller.Dependents[*v1alpha1.Tenant, *corev1.ConfigMap]
-
+	// +external:begin
 	// service is the external service, nil if none is configured.
 	service *Service
+	// +external:end
 
 	controller.Options
 }
 
 // New returns a Controller whose syncHandler and event handlers are registered with the Worker. It adds an
-// index to the ConfigMap informer, and returns an error if that fails. service may be nil.
-func New(in *app.ControllerContext, service *Service) (*Controller, error) {
-	c := &Controller{service: service, Options: in.Options}
+// index to the ConfigMap informer, and returns an error if that fails.
+func New(in *app.ControllerContext) (*Controller, error) {
+	c := &Controller{Options: in.Options}
 	tenants := in.Informers.Tenancy().V1alpha1().Tenants().TypedInformer()
 	c.tenants = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Tenant]{
 		Options: c.Options, Kind: tenantGVK(), Resource: v1alpha1.Resource("tenants"), Informer: tenants,
@@ -90,7 +99,10 @@ func New(in *app.ControllerContext, service *Service) (*Controller, error) {
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on tenants/finalizers to set blockOwnerDeletion.
-// +kubebuilder:rbac:groups=tenancy.example.org,resources=tenants,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=tenancy.example.org,resources=tenants,verbs=get;list;watch
+// +external:begin
+// +kubebuilder:rbac:groups=tenancy.example.org,resources=tenants,verbs=patch
+// +external:end
 // +kubebuilder:rbac:groups=tenancy.example.org,resources=tenants/status,verbs=patch
 // +kubebuilder:rbac:groups=tenancy.example.org,resources=tenants/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;patch
@@ -100,8 +112,9 @@ func New(in *app.ControllerContext, service *Service) (*Controller, error) {
 // backoff. It may be called at any time, and for any reason: it compares what is with what should be, and
 // does not know which event has led to the call.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	// 1. Read from the caches. Until they show what the last sync wrote Seen returns an error: a sync that acts on
-	// an old cache repeats its writes.
+	// 1. Read from the caches. Until they show what the last sync wrote Get returns an error: a sync that acts on an
+	// old cache repeats its writes.
+	// +external:begin
 	if err := c.tenants.Seen(key); err != nil {
 		return 0, err
 	}
@@ -109,6 +122,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// The API server keeps the Tenant until the finalizer is removed.
 		return c.finalize(ctx, tenant)
 	}
+	// +external:end
 	tenant, exists, err := c.tenants.Get(key)
 	if err != nil || !exists {
 		// The garbage collector deletes the ConfigMap of a Tenant that is gone.
@@ -116,29 +130,23 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	f := findings{configMap: c.configMaps.Get(key.Namespace, key.Name)}
 
-	// 2. Decide what the item and the ConfigMap should be, from values alone: tenant.go has no client and no clock.
-	item, desired, isValid := newItem(tenant), newConfigMap(tenant), validateSpec(tenant) == ""
+	// 2. Decide what the ConfigMap should be, from values alone: tenant.go has no client and no clock.
+	desired, acts := newConfigMap(tenant), validateSpec(tenant) == ""
 
-	// 3. Act: the finalizer comes before the item, and the item before the ConfigMap that tells of it.
-	switch {
-	case !isValid:
-		// The controller cannot act upon this spec. All stays as it is, and the status says what is wrong.
-	case c.service == nil:
-		f.item = errNoService
-	case !hasFinalizer(tenant):
-		// Without it a Tenant that is deleted meanwhile would leave its item behind. The sync after the event of
-		// this write goes on.
-		if err = c.setFinalizer(ctx, tenant, true); !controller.IsRefusal(err) {
+	// 3. Act.
+	// +external:begin
+	if acts {
+		// The finalizer comes before the item, and the item before the ConfigMap that tells of it.
+		var ends bool
+		if ends, err = c.syncItem(ctx, tenant, &f); ends {
 			return 0, err
 		}
-	default:
-		if f.item, err = c.syncItem(ctx, tenant, item); f.item == nil && err == nil {
-			f.itemID = string(tenant.UID)
-		}
+		acts = f.item == nil && err == nil
 	}
+	// +external:end
 	switch {
-	case !isValid || f.item != nil || err != nil:
-		// The ConfigMap tells of no item that is not there.
+	case !acts:
+		// The controller cannot act upon this spec. All stays as it is, and the status says what is wrong.
 	case f.configMap == nil:
 		f.configMap, err = c.configMaps.Create(ctx, tenant, desired)
 	default:
@@ -154,7 +162,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 4. Report: write the status if it differs, and record an event if there is news.
 	f.refused, f.writes = err, c.configMaps.Report(tenant, f.configMap, desired)
 	delay, statusErr := c.updateTenantStatus(ctx, tenant, f)
-	return delay, errors.Join(err, retryable(f.item), statusErr)
+	err = errors.Join(err, retryable(f.item)) // +external
+	return delay, errors.Join(err, statusErr)
 }
 
 // updateTenantStatus writes the Tenant's status if it differs from the cached one, with an event if there is news.
@@ -166,15 +175,18 @@ func (c *Controller) updateTenantStatus(ctx context.Context, tenant *v1alpha1.Te
 	// A report of progress may wait. That a Tenant is no longer Ready, although its spec did not change, may not.
 	isProgress := ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, tenant.Generation)
 	event := controller.ReadyEvent(tenantKind, was, ready,
-		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec,
-		v1alpha1.ReasonItemFailed, v1alpha1.ReasonItemDeletionFailed)
+		v1alpha1.ReasonItemFailed, v1alpha1.ReasonItemDeletionFailed, // +external
+		v1alpha1.ReasonConfigMapNotOwned, v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec)
 	delayed, err := c.tenants.UpdateStatus(ctx, tenant, &status, isProgress, ready, event)
-	return controller.Earliest(now, delayed, f.writes.Next, now.Add(itemCheckPeriod)), err
+	return controller.Earliest(now,
+		now.Add(itemCheckPeriod), // +external
+		delayed, f.writes.Next), err
 }
 
 // NewDescriptor returns the descriptor of the controller of Tenants.
 func NewDescriptor() app.ControllerDescriptor {
-	resource, endpoint := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("tenants"), ""
+	resource := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("tenants")
+	endpoint := "" // +external
 	return app.ControllerDescriptor{
 		Name: "tenant", Kind: tenantKind, Resource: resource, CRDManifest: "artifacts/examples/tenant-crd.yaml",
 		// The caches keep what the functions of Trim return. One that kept whole objects could be filled by a user.
@@ -182,14 +194,22 @@ func NewDescriptor() app.ControllerDescriptor {
 			{Resource: resource, Trim: app.TypedTrim(TrimTenant)},
 			{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Trim: app.TypedTrim(TrimConfigMap)},
 		},
+		// +external:begin
 		AddFlags: func(flags *flag.FlagSet) {
 			flags.Func(endpointFlag, "URL below which the external service has the item of each Tenant. Without it no Tenant becomes Ready", func(value string) error {
 				endpoint = value
 				return validateEndpoint(value)
 			})
 		},
+		// +external:end
 		New: func(_ context.Context, in *app.ControllerContext) error {
-			_, err := New(in, newService(endpoint, in.WrapTransport))
+			// +external:begin
+			c, err := New(in)
+			if err == nil {
+				c.service = newService(endpoint, in.WrapTransport)
+			}
+			// +external:end
+			// +plain _, err := New(in)
 			return err
 		},
 	}

@@ -18,10 +18,10 @@ package tenant
 
 import (
 	"context"
-	"net/http"
+	"net/http" // +external
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1" // +external
 
 	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
@@ -42,14 +42,21 @@ func TestExplore(t *testing.T) {
 		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
 		informers := externalversions.NewSharedInformerFactory(own, 0)
 		explore.Inform(env, NewDescriptor().Informers, informers)
-		in := &app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)}
-		c, err := New(in, newService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }))
+		c, err := New(&app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)})
 		fixture.Must(err)
-		return explore.Controller{Memory: []any{c}, Ignored: map[string]string{"tenant.Controller.service": "it never changes"}}
+		c.service = newService("http://service/items", func(http.RoundTripper) http.RoundTripper { return env }) // +external
+		return explore.Controller{
+			Ignored: map[string]string{"tenant.Controller.service": "it never changes"}, // +external
+			Memory:  []any{c},
+		}
 	}
+	starts := owned.Starts(owned.All()...)
+	// +external:begin
 	create, remove := []explore.Operation{owned.Create()}, []explore.Operation{owned.Remove("tenants", metav1.DeletePropagationBackground)}
-	explore.Check(t, owned.Kind, append(owned.Starts(owned.All()...),
+	starts = append(starts,
 		explore.Start{Name: "rule Z22: each request for a new Tenant fails, is lost, or is late", Part: "1+1", All: "1+1", Then: create},
 		explore.Start{Name: "rule Z22: and those for one that is deleted", IsLarge: true, Part: "1+1", All: "1+1", Operations: create, Then: remove},
-	)...)
+	)
+	// +external:end
+	explore.Check(t, owned.Kind, starts...)
 }

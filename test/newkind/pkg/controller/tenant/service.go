@@ -43,6 +43,8 @@ import (
 // that is created anew under the same name has another item.
 
 const (
+	// finalizer keeps a Tenant until its item is deleted.
+	finalizer = "tenancy.example.org/tenant"
 	// endpointFlag is the flag with the URL of the external service.
 	endpointFlag = "tenant-endpoint"
 	// maxAnswer bounds what is read of an answer, in bytes: an endless one would fill the memory.
@@ -172,9 +174,37 @@ func retryable(err error) error {
 	return err
 }
 
-// syncItem makes the external service have the item, with at most one write. failed is why the service does not
+func hasFinalizer(tenant *v1alpha1.Tenant) bool {
+	return slices.Contains(tenant.Finalizers, finalizer)
+}
+
+// newItem returns the item that the Tenant asks for.
+func newItem(tenant *v1alpha1.Tenant) Item {
+	return Item{Owner: tenant.Namespace + "/" + tenant.Name, DisplayName: tenant.Spec.DisplayName}
+}
+
+// syncItem adds the finalizer, or makes the external service have the item. The findings say why the service does not
+// have it, and its ID if it does. err is an error of the API server. ends says that the finalizer was added: the sync
+// after the event of that write goes on.
+func (c *Controller) syncItem(ctx context.Context, tenant *v1alpha1.Tenant, f *findings) (ends bool, err error) {
+	switch {
+	case c.service == nil:
+		f.item = errNoService
+	case !hasFinalizer(tenant):
+		// Without it a Tenant that is deleted meanwhile would leave its item behind.
+		err = c.setFinalizer(ctx, tenant, true)
+		return err == nil, err
+	default:
+		if f.item, err = c.writeItem(ctx, tenant, newItem(tenant)); f.item == nil && err == nil {
+			f.itemID = string(tenant.UID)
+		}
+	}
+	return false, err
+}
+
+// writeItem makes the external service have the item, with at most one write. failed is why the service does not
 // have it, err is an error of the API server.
-func (c *Controller) syncItem(ctx context.Context, tenant *v1alpha1.Tenant, item Item) (failed, err error) {
+func (c *Controller) writeItem(ctx context.Context, tenant *v1alpha1.Tenant, item Item) (failed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
 	id := string(tenant.UID)

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -99,6 +100,20 @@ func (s *fakeService) set(item Item) {
 	fixture.Must(err)
 	s.Items["uid-x"] = text
 }
+
+// serve gives the controller an external service that has the item.
+func (e *env) serve(item Item) {
+	e.external = &fakeService{env: e.Env}
+	e.external.Items = map[string][]byte{}
+	e.external.set(item)
+	e.service = newService("http://service/items", e.external.wrap)
+}
+
+// withoutFinalizer makes the Tenant one that the controller has not seen.
+func withoutFinalizer(tenant *v1alpha1.Tenant) { tenant.Finalizers = nil }
+
+// deleted makes the Tenant a terminating one with the finalizer.
+func deleted(tenant *v1alpha1.Tenant) { tenant.DeletionTimestamp = new(metav1.Now()) }
 
 // TestSyncItem is the part of the Tenant contract that is about the finalizer and the item.
 func TestSyncItem(t *testing.T) {

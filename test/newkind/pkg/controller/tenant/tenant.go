@@ -17,7 +17,7 @@ limitations under the License.
 package tenant
 
 import (
-	"cmp"
+	"cmp" // +external
 	"fmt"
 	"slices"
 
@@ -34,8 +34,6 @@ import (
 
 const (
 	tenantKind = "Tenant"
-	// finalizer keeps a Tenant until its item is deleted.
-	finalizer = "tenancy.example.org/tenant"
 	// maxKeys is how many keys the ConfigMap has.
 	maxKeys = 2
 )
@@ -56,15 +54,6 @@ func validateSpec(tenant *v1alpha1.Tenant) string {
 		return "spec.displayName is not set; set it to a name for people"
 	}
 	return ""
-}
-
-func hasFinalizer(tenant *v1alpha1.Tenant) bool {
-	return slices.Contains(tenant.Finalizers, finalizer)
-}
-
-// newItem returns the item that the Tenant asks for.
-func newItem(tenant *v1alpha1.Tenant) Item {
-	return Item{Owner: tenant.Namespace + "/" + tenant.Name, DisplayName: tenant.Spec.DisplayName}
 }
 
 // newConfigMap returns the ConfigMap that the Tenant asks for.
@@ -102,12 +91,15 @@ func hadConfigMap(tenant *v1alpha1.Tenant) bool {
 type findings struct {
 	// configMap is the one of the Tenant's name, nil if there is none.
 	configMap *corev1.ConfigMap
-	// refused is why the API server refused a write, item why the external service does not have the item, and
-	// deletion why it has the item of a terminating Tenant, or why the API server does not let that go. They are nil
-	// otherwise.
-	refused, item, deletion error
+	// refused is why the API server refused a write, nil if it did not.
+	refused error
+	// +external:begin
+	// item is why the external service does not have the item, and deletion why it has that of a terminating Tenant,
+	// or why the API server does not let the Tenant go. They are nil otherwise.
+	item, deletion error
 	// itemID is the ID of the item that the external service has, "" if that is not known.
 	itemID string
+	// +external:end
 	// writes is what became of the writes to the ConfigMap.
 	writes controller.Report
 }
@@ -117,7 +109,7 @@ type findings struct {
 func newStatus(tenant *v1alpha1.Tenant, f findings, now metav1.Time) v1alpha1.TenantStatus {
 	status := *tenant.Status.DeepCopy()
 	status.ObservedGeneration = tenant.Generation
-	status.ItemID = cmp.Or(f.itemID, status.ItemID)
+	status.ItemID = cmp.Or(f.itemID, status.ItemID) // +external
 	controller.SetReady(&status.Conditions, readyCondition(tenant, f), tenant.Generation, now)
 	return status
 }
@@ -128,14 +120,18 @@ func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
 	name := fmt.Sprintf("ConfigMap %q ", tenant.Name)
 	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigMapReady, Message: name + "is as the spec asks"}
 	switch invalid := validateSpec(tenant); {
+	// +external:begin
 	case f.deletion != nil:
 		return controller.NotReady(v1alpha1.ReasonItemDeletionFailed, describeFailure("deleting the item", f.deletion))
+	// +external:end
 	case invalid != "":
 		return controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
 		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRefusal(tenantKind, f.refused))
+	// +external:begin
 	case f.item != nil:
 		return controller.NotReady(v1alpha1.ReasonItemFailed, describeFailure("writing the item", f.item))
+	// +external:end
 	case f.configMap != nil && !owns(tenant, f.configMap):
 		return controller.NotReady(v1alpha1.ReasonConfigMapNotOwned, controller.DescribeNotOwned(f.configMap, "ConfigMap", tenant, tenantGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Tenant under another name",
@@ -154,14 +150,16 @@ func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
 	return ready
 }
 
-// TrimTenant trims a Tenant. The CRD bounds spec and status. Of the finalizers it keeps ours: without it the item of
-// a Tenant that is deleted would stay for ever.
+// TrimTenant trims a Tenant. The CRD bounds spec and status.
 func TrimTenant(tenant *v1alpha1.Tenant) *v1alpha1.Tenant {
-	has := hasFinalizer(tenant)
+	has := hasFinalizer(tenant) // +external
 	trim.Metadata(tenant)
+	// +external:begin
 	if has {
+		// Without it the item of a Tenant that is deleted would stay for ever.
 		tenant.Finalizers = []string{finalizer}
 	}
+	// +external:end
 	trim.Conditions(tenant.Status.Conditions)
 	return tenant
 }

@@ -47,7 +47,7 @@ const (
 	patchBlue = `patch configmaps x {"data":{"$patch":"replace","displayName":"blue","id":"uid-x"},"metadata":{"resourceVersion":"10"}}`
 	patchRed  = `patch configmaps x {"data":{"$patch":"replace","displayName":"red","id":"uid-x"},"metadata":{"resourceVersion":"10"}}`
 	status    = "status x version=10 gen=1 "
-	withItem  = " itemID=uid-x"
+	withItem  = " itemID=uid-x" // +external
 	isReady   = "True/ConfigMapReady" + withItem
 	redStatus = "status x version=10 gen=2 " + isReady
 	rejected  = status + "False/ConfigMapRejected"
@@ -55,12 +55,12 @@ const (
 
 var tenantsResource = v1alpha1.Resource("tenants").WithVersion("v1alpha1")
 
-// env is a controller whose caches, API server and external service are filled separately, by hand.
+// env is a controller whose caches and API server are filled separately, by hand.
 type env struct {
 	*fixture.Env
 	*Controller
 
-	external *fakeService
+	external *fakeService // +external
 }
 
 // newEnv returns a controller with those objects in the API server and in its caches. The caller is in a synctest
@@ -71,14 +71,11 @@ func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigM
 	own := &clientfake.Clientset{}
 	e := &env{Env: fixture.NewEnv(t, tenantKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
 	fixture.Create(t, e.Tracker, tenantsResource, []*v1alpha1.Tenant{tenant})
-	e.external = &fakeService{env: e.Env}
-	e.external.Items = map[string][]byte{}
 	informers := externalversions.NewSharedInformerFactory(own, 0)
 	var err error
-	e.Controller, err = New(
-		&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared},
-		newService("http://service/items", e.external.wrap))
+	e.Controller, err = New(&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared})
 	fixture.Must(err)
+	e.serve(newItem(tenant)) // +external
 	e.tenants.ReadStartVersion(ctx)
 	e.see(configMaps...)
 	return ctx, e
@@ -92,12 +89,14 @@ func (e *env) see(configMaps ...*corev1.ConfigMap) {
 	fixture.See(e.configMaps.Informer, TrimConfigMap, configMaps...)
 }
 
-// newTenant returns a Tenant "x" with the finalizer.
+// newTenant returns a Tenant "x".
 func newTenant(options ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
-	return fixture.With(&v1alpha1.Tenant{
-		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", UID: "uid-x", Generation: 1, ResourceVersion: fixture.Version, Finalizers: []string{finalizer}},
+	tenant := &v1alpha1.Tenant{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", UID: "uid-x", Generation: 1, ResourceVersion: fixture.Version},
 		Spec:       v1alpha1.TenantSpec{DisplayName: "blue"},
-	}, options)
+	}
+	tenant.Finalizers = []string{finalizer} // +external
+	return fixture.With(tenant, options)
 }
 
 // newOwned returns the ConfigMap of the Tenant "x", as it is stored.
@@ -107,9 +106,11 @@ func newOwned(options ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	return fixture.With(configMap, options)
 }
 
-// ready gives the Tenant the status of one with its item and its ConfigMap.
+// ready gives the Tenant the status of one that is as the spec asks.
 func ready(tenant *v1alpha1.Tenant) {
-	tenant.Status = newStatus(tenant, findings{configMap: newOwned(), itemID: "uid-x"}, metav1.Unix(1, 0))
+	f := findings{configMap: newOwned()}
+	f.itemID = "uid-x" // +external
+	tenant.Status = newStatus(tenant, f, metav1.Unix(1, 0))
 }
 
 // red gives the Tenant a new spec.
@@ -126,16 +127,10 @@ func terminating[T metav1.Object](object T) {
 	object.SetFinalizers([]string{"x"})
 }
 
-// withoutFinalizer makes the Tenant one that the controller has not seen.
-func withoutFinalizer(tenant *v1alpha1.Tenant) { tenant.Finalizers = nil }
-
-// deleted makes the Tenant a terminating one with the finalizer.
-func deleted(tenant *v1alpha1.Tenant) { tenant.DeletionTimestamp = new(metav1.Now()) }
-
 // syncTest is one call of syncHandler for the Tenant "x", and all that the call does.
 type syncTest struct {
 	// tenant and configMaps are what caches and API server have: without them a Tenant that is ready and its ConfigMap.
-	// The external service has the item. prepare changes what they have, or answer.
+	// prepare changes what they have, or answer.
 	tenant     *v1alpha1.Tenant
 	configMaps []*corev1.ConfigMap
 	prepare    func(*env)
@@ -145,8 +140,7 @@ type syncTest struct {
 	requests []string
 	// events are types and reasons, err is a part of the error.
 	events, err string
-	// again may be 0 for the period in which items are checked.
-	again time.Duration
+	again       time.Duration
 }
 
 func (test syncTest) run(t *testing.T) {
@@ -155,7 +149,6 @@ func (test syncTest) run(t *testing.T) {
 		test.configMaps = its()
 	}
 	ctx, e := newEnv(t, test.tenant, test.configMaps...)
-	e.external.set(newItem(test.tenant))
 	if test.prepare != nil {
 		test.prepare(e)
 	}
@@ -165,9 +158,11 @@ func (test syncTest) run(t *testing.T) {
 		test.then(e)
 		again, err = e.syncHandler(ctx, cache.NewObjectName("ns", "x"))
 	}
+	// +external:begin
 	if again == itemCheckPeriod && test.again == 0 {
 		again = 0
 	}
+	// +external:end
 	e.Expect(t, test.requests, test.events, test.err, err)
 	fixture.Differ(t, "to be called again after", test.again, again)
 }
@@ -250,18 +245,16 @@ func TestRepairs(t *testing.T) {
 // TestReadyCondition: the first finding that applies decides.
 func TestReadyCondition(t *testing.T) {
 	tenant := newTenant(func(s *v1alpha1.Tenant) { s.Spec.DisplayName = "" })
-	all := findings{
-		configMap: newOwned(foreign), refused: errors.New("no"), deletion: errNotDeleted, item: errNoService,
-		writes: controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"},
-	}
+	all := findings{configMap: newOwned(foreign), refused: errors.New("no"), writes: controller.Report{Contested: "contested", Drift: "drift", Accepted: "accepted"}}
+	all.deletion, all.item = errNotDeleted, errNoService // +external
 	for _, step := range []struct {
 		rule, want string
 		next       func()
 	}{
-		{"rule Z21: ", "ItemDeletionFailed: deleting the item failed: the external service still has it; it is tried again at least every 30 seconds", func() { all.deletion = nil }},
+		{"rule Z21: ", "ItemDeletionFailed: deleting the item failed: the external service still has it; it is tried again at least every 30 seconds", func() { all.deletion = nil }}, // +external
 		{"rule Z11: ", "InvalidSpec: spec.displayName is not set; set it to a name for people", func() { tenant.Spec.DisplayName = "blue" }},
 		{"rule Z7: ", "ConfigMapRejected: the API server refused: no; it is tried again at least every 5 minutes, and at once when the Tenant changes", func() { all.refused = nil }},
-		{"rule Z20: ", "ItemFailed: the external service is not configured: start the controller with --tenant-endpoint", func() { all.item = nil }},
+		{"rule Z20: ", "ItemFailed: the external service is not configured: start the controller with --tenant-endpoint", func() { all.item = nil }}, // +external
 		{"rule Z5: ", `ConfigMapNotOwned: ConfigMap "x" exists and has no controller; delete it, or create this Tenant under another name`, func() { all.configMap = newOwned(terminating) }},
 		{"rule Z12: ", "ConfigMapContested: contested", func() { all.writes.Contested = "" }},
 		{"rule Z6: ", `ConfigMapProgressing: ConfigMap "x" is being deleted and will be created anew`, func() { all.configMap = newOwned() }},
@@ -282,5 +275,5 @@ func TestTrimTenant(t *testing.T) {
 	})
 	tenant.Finalizers = append(tenant.Finalizers, "theirs")
 	fixture.Differ(t, "rule Z16: what the cache keeps", newTenant(ready), TrimTenant(tenant))
-	fixture.Differ(t, "rule Z16: without the finalizer", []string(nil), TrimTenant(newTenant(withoutFinalizer)).Finalizers)
+	fixture.Differ(t, "rule Z16: without the finalizer", []string(nil), TrimTenant(newTenant(withoutFinalizer)).Finalizers) // +external
 }

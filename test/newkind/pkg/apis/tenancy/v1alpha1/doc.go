@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package v1alpha1 is version v1alpha1 of the tenancy.example.org API: the kind Tenant, which asks for an item
-// in an external service.
+// Package v1alpha1 is version v1alpha1 of the tenancy.example.org API: the kind Tenant, which asks for a
+// ConfigMap of its name.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

@@ -22,7 +22,7 @@ import (
 
 // Reasons of the Ready condition of a Tenant.
 const (
-	// ReasonConfigMapReady is the reason for True: the item and the ConfigMap are as the spec asks.
+	// ReasonConfigMapReady is the reason for True: all is as the spec asks.
 	ReasonConfigMapReady = "ConfigMapReady"
 	// ReasonConfigMapProgressing says that the ConfigMap does not exist yet, or waits for a repair.
 	ReasonConfigMapProgressing = "ConfigMapProgressing"
@@ -30,27 +30,35 @@ const (
 	ReasonConfigMapNotOwned = "ConfigMapNotOwned"
 	// ReasonConfigMapContested says that another writer keeps changing what is enforced on the ConfigMap.
 	ReasonConfigMapContested = "ConfigMapContested"
-	// ReasonConfigMapRejected says that the API server refuses the ConfigMap, or the finalizer: it is invalid, or a
-	// quota, a policy or RBAC forbids it.
+	// ReasonConfigMapRejected says that the API server refuses a write: it is invalid, or a quota, a policy or RBAC forbids
+	// it.
 	ReasonConfigMapRejected = "ConfigMapRejected"
+	// +external:begin
 	// ReasonItemFailed says that the external service does not have the item as the spec asks.
 	ReasonItemFailed = "ItemFailed"
 	// ReasonItemDeletionFailed says that the Tenant is terminating, and the external service has not deleted
 	// its item.
 	ReasonItemDeletionFailed = "ItemDeletionFailed"
+	// +external:end
 	// ReasonInvalidSpec says that the controller cannot act on the spec.
 	ReasonInvalidSpec = "InvalidSpec"
 )
 
-// Tenant asks for an item in an external service, and for a ConfigMap of its name that tells where that is.
+// Tenant asks for a ConfigMap of its name.
+// +external:begin
+//
+// It also asks for an item in an external service.
+// +external:end
 //
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=tenants,singular=tenant,categories=all
 // +kubebuilder:subresource:status
+// +external:begin
 // +kubebuilder:printcolumn:name="Item",type=string,JSONPath=`.status.itemID`,description="The ID of its item in the external service"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether its item and its ConfigMap are as the spec asks"
+// +external:end
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether all is as the spec asks"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Tenant is or is not ready"
 type Tenant struct {
@@ -70,7 +78,7 @@ type Tenant struct {
 
 // TenantSpec is the state that the user asks for.
 type TenantSpec struct {
-	// displayName is the name of the item for people.
+	// displayName is the name for people.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -83,10 +91,12 @@ type TenantStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// +external:begin
 	// itemID is the ID of the item in the external service, "" if the controller has written none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	ItemID string `json:"itemID,omitempty"`
+	// +external:end
 
 	// conditions are the Tenant's conditions. The controller sets the type "Ready" and does not change other
 	// types.

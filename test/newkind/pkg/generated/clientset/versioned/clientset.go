@@ -23,7 +23,6 @@ import (
 	http "net/http"
 
 	tenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tenancy/v1alpha1"
-	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tuning/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -32,24 +31,17 @@ import (
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	TenancyV1alpha1() tenancyv1alpha1.TenancyV1alpha1Interface
-	TuningV1alpha1() tuningv1alpha1.TuningV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
 	tenancyV1alpha1 *tenancyv1alpha1.TenancyV1alpha1Client
-	tuningV1alpha1  *tuningv1alpha1.TuningV1alpha1Client
 }
 
 // TenancyV1alpha1 retrieves the TenancyV1alpha1Client
 func (c *Clientset) TenancyV1alpha1() tenancyv1alpha1.TenancyV1alpha1Interface {
 	return c.tenancyV1alpha1
-}
-
-// TuningV1alpha1 retrieves the TuningV1alpha1Client
-func (c *Clientset) TuningV1alpha1() tuningv1alpha1.TuningV1alpha1Interface {
-	return c.tuningV1alpha1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -100,10 +92,6 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
-	cs.tuningV1alpha1, err = tuningv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
-	if err != nil {
-		return nil, err
-	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -126,7 +114,6 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.tenancyV1alpha1 = tenancyv1alpha1.New(c)
-	cs.tuningV1alpha1 = tuningv1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

@@ -27,7 +27,6 @@ import (
 	versioned "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
 	internalinterfaces "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/internalinterfaces"
 	tenancy "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tenancy"
-	tuning "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tuning"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -327,13 +326,8 @@ type SharedInformerFactory interface {
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
 	Tenancy() tenancy.Interface
-	Tuning() tuning.Interface
 }
 
 func (f *sharedInformerFactory) Tenancy() tenancy.Interface {
 	return tenancy.New(f, f.namespace, f.tweakListOptions)
-}
-
-func (f *sharedInformerFactory) Tuning() tuning.Interface {
-	return tuning.New(f, f.namespace, f.tweakListOptions)
 }

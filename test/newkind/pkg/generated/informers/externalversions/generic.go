@@ -22,7 +22,6 @@ import (
 	fmt "fmt"
 
 	v1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
-	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -56,10 +55,6 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	// Group=tenancy.example.org, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("tenants"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Tenancy().V1alpha1().Tenants().Informer()}, nil
-
-		// Group=tuning.example.org, Version=v1alpha1
-	case tuningv1alpha1.SchemeGroupVersion.WithResource("settings"):
-		return &genericInformer{resource: resource.GroupResource(), informer: f.Tuning().V1alpha1().Settings().Informer()}, nil
 
 	}
 

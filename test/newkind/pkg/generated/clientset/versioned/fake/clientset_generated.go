@@ -22,8 +22,6 @@ import (
 	clientset "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
 	tenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tenancy/v1alpha1"
 	faketenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tenancy/v1alpha1/fake"
-	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tuning/v1alpha1"
-	faketuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tuning/v1alpha1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -100,9 +98,4 @@ var (
 // TenancyV1alpha1 retrieves the TenancyV1alpha1Client
 func (c *Clientset) TenancyV1alpha1() tenancyv1alpha1.TenancyV1alpha1Interface {
 	return &faketenancyv1alpha1.FakeTenancyV1alpha1{Fake: &c.Fake}
-}
-
-// TuningV1alpha1 retrieves the TuningV1alpha1Client
-func (c *Clientset) TuningV1alpha1() tuningv1alpha1.TuningV1alpha1Interface {
-	return &faketuningv1alpha1.FakeTuningV1alpha1{Fake: &c.Fake}
 }

@@ -20,7 +20,6 @@ package scheme
 
 import (
 	tenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
-	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +32,6 @@ var Codecs = serializer.NewCodecFactory(Scheme)
 var ParameterCodec = runtime.NewParameterCodec(Scheme)
 var localSchemeBuilder = runtime.SchemeBuilder{
 	tenancyv1alpha1.AddToScheme,
-	tuningv1alpha1.AddToScheme,
 }
 
 // AddToScheme adds all types of this clientset into the given scheme. This allows composition
