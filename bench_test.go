@@ -26,13 +26,10 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/test/stored"
 )
 
@@ -67,17 +64,16 @@ func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 }
 
 // newIdle returns a controller with empty caches, which logs nothing and fails the test if it sends a request.
-func newIdle(t testing.TB) *instance {
+func newIdle(t testing.TB) *fixture {
 	t.Helper()
-	kube, foo := kubefake.NewClientset(), &foofake.Clientset{}
-	c := newInstance(klog.NewContext(t.Context(), logr.Discard()), env{KubeClient: kube, FooClient: foo, Recorder: &record.FakeRecorder{}, Workers: 1})
+	f := newFixture(t)
+	f.ctx = klog.NewContext(f.ctx, logr.Discard())
 	t.Cleanup(func() {
-		c.Worker.Queue.ShutDown()
-		if sent := append(kube.Actions(), foo.Actions()...); len(sent) > 0 {
+		if sent := f.Requests(); len(sent) > 0 {
 			t.Errorf("rule 15: the controller sent %v", sent)
 		}
 	})
-	return c
+	return f
 }
 
 // keep puts what a cache keeps of a decoded object into a cache.
@@ -101,7 +97,7 @@ func keep[T any](t testing.TB, transform cache.TransformFunc, indexer cache.Type
 
 // fillAndSync fills the caches with that many Foos and their Deployments, and returns what syncs one in the middle,
 // which must find nothing to do.
-func fillAndSync(t testing.TB, c *instance, foos int) (sync func()) {
+func fillAndSync(t testing.TB, c *fixture, foos int) (sync func()) {
 	t.Helper()
 	transform := newTransform()
 	for i := range foos {
@@ -109,9 +105,9 @@ func fillAndSync(t testing.TB, c *instance, foos int) (sync func()) {
 		keep(t, transform, c.fooIndexer, foo)
 		keep(t, transform, c.deploymentIndexer, owned)
 	}
-	key, ctx := cache.MetaObjectToName(stored.Foo(foos/2)), klog.NewContext(t.Context(), logr.Discard())
+	key := cache.MetaObjectToName(stored.Foo(foos / 2))
 	return func() {
-		if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
+		if requeueAfter, err := c.syncHandler(c.ctx, key); requeueAfter != 0 || err != nil {
 			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)
 		}
 	}

@@ -69,7 +69,7 @@ type syncTest struct {
 
 func fail(verb, resource string, err error) func(*fixture) {
 	return func(f *fixture) {
-		fixtures.Answer(&f.kube.Fake, verb, resource, nil, err)
+		fixtures.Answer(&f.Kube.Fake, verb, resource, nil, err)
 		fixtures.Answer(&f.foo.Fake, verb, resource, nil, err)
 	}
 }
@@ -85,9 +85,13 @@ const (
 	adoptWeb  = `patch deployments web {"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},` +
 		`"ownerReferences":[` + ourReference + `],"resourceVersion":"10"}}`
 	getFoo      = "get foos foo"
-	putStatus   = "patch foos/status foo version=10: "
-	putNotOwned = putStatus + "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
-	putRejected = putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"
+	putStatus   = "status foo version=10 "
+	noPods      = " availableReplicas=0 replicas=0"
+	ourSelector = " selector=app=nginx,controller=foo"
+	cleared     = noPods + " selector=<nil>"
+	onePod      = " availableReplicas=1 replicas=1" + ourSelector
+	putNotOwned = putStatus + "gen=1 False/DeploymentNotOwned" + noPods
+	putRejected = putStatus + "gen=1 False/DeploymentRejected" + noPods
 )
 
 func syncTests() map[string]syncTest {
@@ -139,7 +143,7 @@ func syncTests() map[string]syncTest {
 			requests: []string{putNotOwned}, events: "Warning ErrResourceExists", requeueAfter: 10 * time.Minute},
 		"API: without a legal deploymentName nothing is created": {
 			cached: objects{newFoo(wants("No_Good"))}, message: `spec.deploymentName "No_Good" is not a valid Deployment name`,
-			requests: []string{putStatus + "gen=1 available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec"},
+			requests: []string{putStatus + "gen=1 False/InvalidSpec" + noPods}, events: "Warning InvalidSpec"},
 
 		"rule 11: refused for good: reported, one event, retried with backoff": {
 			cached: objects{foo}, prepare: fail("create", "deployments", errQuota()),
@@ -150,7 +154,7 @@ func syncTests() map[string]syncTest {
 
 		"rule 13: ready is written at once": {
 			cached:   objects{foo, web},
-			requests: []string{putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"}, events: "Normal Synced"},
+			requests: []string{putStatus + "gen=1 True/DeploymentAvailable" + onePod}, events: "Normal Synced"},
 		"rule 13: a failed child write does not stop the status, both errors are told, and a status that is not written has no event": {
 			cached: objects{foo},
 			prepare: func(f *fixture) {
@@ -161,7 +165,7 @@ func syncTests() map[string]syncTest {
 			err:      "used: count/deployments.apps=1\nupdating the status of Foo: "},
 		"rule 13: a Foo that loses Ready without a new generation is no progress: written at once": {
 			cached:   objects{ready, starting},
-			requests: []string{putStatus + "gen=1 available=0 replicas=1 False/DeploymentProgressing"}},
+			requests: []string{putStatus + "gen=1 False/DeploymentProgressing availableReplicas=0 replicas=1" + ourSelector}},
 		"rule 13: a Foo that loses Ready by a new generation reports progress": {
 			cached: objects{three, newOwned(three, pods(1, 1, 1))}, requeueAfter: time.Second},
 
@@ -193,8 +197,8 @@ func (test *syncTest) run(t *testing.T) {
 
 	requeueAfter := f.sync(test.err)
 
-	differ(t, "requests", test.requests, f.requests())
-	differ(t, "events", test.events, strings.Join(fixtures.Recorded(f.events), ", "))
+	differ(t, "requests", test.requests, f.Requests())
+	differ(t, "events", test.events, strings.Join(fixtures.Recorded(f.Events), ", "))
 	differ(t, "requeue after", test.requeueAfter, requeueAfter)
 	differ(t, "Foos enqueued", test.enqueued, fixtures.Enqueued(f.Worker, 0))
 	differ(t, "the cached objects", before, cached)
@@ -227,7 +231,7 @@ func TestSyncDropsTheNote(t *testing.T) {
 				f.Worker.Debouncer.Postpone(fooKey())
 				time.Sleep(time.Millisecond)
 				_, err := f.syncHandler(f.ctx, fooKey())
-				differ(f.T, fmt.Sprintf("delay after a sync with the error %v", err), test.want, f.Worker.Debouncer.Postpone(fooKey()))
+				differ(f, fmt.Sprintf("delay after a sync with the error %v", err), test.want, f.Worker.Debouncer.Postpone(fooKey()))
 			}, test.cached...)
 		})
 	}
@@ -267,15 +271,15 @@ func TestEventHandlers(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(f *fixture) {
 				fixtures.Tell(f.deployments.EventHandler(f.enqueueAsking), test.old, test.updated)
-				differ(f.T, "enqueued", test.want, fixtures.Enqueued(f.Worker, 0))
-				differ(f.T, "requests", []string(nil), f.requests())
+				differ(f, "enqueued", test.want, fixtures.Enqueued(f.Worker, 0))
+				differ(f, "requests", []string(nil), f.Requests())
 			}, foo, bar, baz)
 		})
 	}
 	inCluster(t, func(f *fixture) {
 		gone := cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}}
 		f.deployments.EventHandler(f.enqueueAsking).OnDelete(gone)
-		differ(f.T, "rule 9: a deleted Deployment of which the informer knows only the key: the Foos that ask for it", []string{"baz"}, fixtures.Enqueued(f.Worker, 0))
+		differ(f, "rule 9: a deleted Deployment of which the informer knows only the key: the Foos that ask for it", []string{"baz"}, fixtures.Enqueued(f.Worker, 0))
 	}, foo, bar, baz)
 }
 
@@ -296,7 +300,7 @@ func TestNewControllerFails(t *testing.T) {
 // TestWritesAreLogged: at -v=2 the log has one line for each write.
 func TestWritesAreLogged(t *testing.T) {
 	inCluster(t, func(f *fixture) {
-		logger := ktesting.NewLogger(f.T, ktesting.NewConfig(ktesting.Verbosity(2), ktesting.BufferLogs(true)))
+		logger := ktesting.NewLogger(f, ktesting.NewConfig(ktesting.Verbosity(2), ktesting.BufferLogs(true)))
 		f.ctx = klog.NewContext(f.ctx, logger)
 		f.sync("")
 		f.fill(newOwned(newFoo(), deploymentReplicas(ptr.To[int32](3))))
@@ -307,7 +311,7 @@ func TestWritesAreLogged(t *testing.T) {
 		for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 			logged = append(logged, strings.TrimSpace(fmt.Sprintln(append([]any{entry.Message}, entry.ParameterKVList...)...)))
 		}
-		differ(f.T, "log", []string{
+		differ(f, "log", []string{
 			"Created Deployment deployment ns/web", "Patched Deployment deployment ns/web changes replicas from 3 to 1",
 			"Updated status ready True reason DeploymentAvailable",
 		}, logged)
@@ -322,7 +326,7 @@ func TestFoosAreCountedByReason(t *testing.T) {
 sample_controller_foos{ready="True",reason="DeploymentAvailable"} 2
 sample_controller_foos{ready="Unknown",reason=""} 1
 `
-		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
+		if err := testutil.GatherAndCompare(f.Registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
 			f.Error(err)
 		}
 	}, newFoo(fooReady), newFoo(fooNamed("second"), fooReady), newFoo(fooNamed("unknown")))
@@ -334,14 +338,14 @@ func TestPresentVersionIsAskedFor(t *testing.T) {
 		asked, present := 0, f.foos.LatestVersion
 		f.foos.LatestVersion = func(context.Context) (string, error) { asked++; return testVersion, nil }
 		f.start()()
-		differ(f.T, "rule 22: requests of a process that begins to lead", 1, asked)
+		differ(f, "rule 22: requests of a process that begins to lead", 1, asked)
 		f.foos.LatestVersion = present
-		f.count()
+		f.Requests()
 		fail("list", "foos", apierrors.NewInternalError(errors.New("starting")))(f)
 		ctx, cancel := context.WithTimeout(f.ctx, 3*time.Second/2)
 		defer cancel()
 		f.foos.ReadStartVersion(ctx)
-		differ(f.T, "rule 22: requests in a second and a half without an answer", 2, f.count("list foos"))
+		differ(f, "rule 22: requests in a second and a half without an answer", 2, len(f.Own.Actions()))
 	})
 }
 
@@ -356,6 +360,6 @@ func TestStallsWhileStatusIsWritten(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return false, nil, nil
 		})
-		differ(f.T, "rule 7: requeue after", 2*time.Second, f.sync(""))
+		differ(f, "rule 7: requeue after", 2*time.Second, f.sync(""))
 	}, newFoo(fooReady))
 }

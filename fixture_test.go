@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -28,7 +27,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,21 +34,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
 )
@@ -62,62 +53,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testGracePeriod is the grace period of the controllers under test.
-const testGracePeriod = 10 * time.Second
-
-// instance is a controller with its informers, which are not started.
-type instance struct {
-	*Controller
-
-	options   ControllerOptions
-	registry  metrics.KubeRegistry
-	informers []fixtures.Factory
-	// deploymentIndexer is the cache of Deployments.
-	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
-}
-
-// env is what a controller under test gets. Resync is the resync period of the informers, 0 for none.
-type env struct {
-	KubeClient kubernetes.Interface
-	FooClient  clientset.Interface
-	Recorder   record.EventRecorder
-	Workers    int
-	Resync     time.Duration
-}
-
-func newInstance(ctx context.Context, env env) *instance {
-	kube := kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform()))
-	foo := fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform()))
-	i := &instance{registry: metrics.NewKubeRegistry(), informers: []fixtures.Factory{kube, foo}}
-	registered := controller.NewMetrics(i.registry)
-	i.options = ControllerOptions{
-		KubeClient: env.KubeClient, FooClient: env.FooClient,
-		Deployments: kube.Apps().V1().Deployments(), Foos: foo.Samplecontroller().V1alpha1().Foos(),
-		Options: controller.Options{
-			Worker: controller.NewWorker(fooKind, controller.WorkerOptions{
-				Clock: clock.RealClock{}, Metrics: registered, Workers: env.Workers, GracePeriod: testGracePeriod, Resync: env.Resync > 0,
-			}),
-			Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: clock.RealClock{}, Metrics: registered,
-		},
-	}
-	var err error
-	if i.Controller, err = NewController(ctx, i.options); err != nil {
-		panic(err)
-	}
-	i.deploymentIndexer = i.options.Deployments.TypedInformer().GetTypedIndexer()
-	return i
-}
-
 // fixture is a controller whose caches and API server are filled separately, by hand: the
 // fake clients record all requests, and a test decides how far the caches lag.
 type fixture struct {
-	*testing.T
-	*instance
+	testing.TB
+	*fixtures.Env
+	*Controller
 
-	ctx    context.Context
-	kube   *kubefake.Clientset
-	foo    *foofake.Clientset
-	events *record.FakeRecorder
+	ctx       context.Context
+	foo       *foofake.Clientset
+	options   ControllerOptions
+	informers []fixtures.Factory
+	// deploymentIndexer is the cache of Deployments.
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 }
 
 // objects are Foos and Deployments.
@@ -134,31 +82,34 @@ func inCluster(t *testing.T, test func(f *fixture), all ...runtime.Object) {
 }
 
 // newFixture returns a controller with those objects in the API server and nothing in its caches.
-func newFixture(t *testing.T, all ...runtime.Object) *fixture {
+func newFixture(t testing.TB, all ...runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{T: t, ctx: ctx, events: record.NewFakeRecorder(100)}
-	var tracker clienttesting.ObjectTracker
-	f.foo, tracker = fixtures.NewClientset()
-	var deployments objects
+	f := &fixture{TB: t, ctx: ctx, foo: &foofake.Clientset{}}
+	var foos, deployments objects
 	for _, object := range all {
 		if foo, ok := object.(*v1alpha1.Foo); ok {
-			fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), []*v1alpha1.Foo{foo})
-			continue
+			foos = append(foos, foo)
+		} else {
+			deployments = append(deployments, object.DeepCopyObject())
 		}
-		deployments = append(deployments, object.DeepCopyObject())
 	}
-	f.kube = kubefake.NewClientset(deployments...)
-	// The caches have what a former leader acted on (S6), unless a test says otherwise.
-	f.foo.PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		list, ok := action.(clienttesting.ListActionImpl)
-		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
-	})
-	f.instance = newInstance(ctx, env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
-	t.Cleanup(f.Worker.Queue.ShutDown)
+	f.Env = fixtures.NewEnv(t, fooKind, &f.foo.Fake, ownscheme.Scheme, deployments...)
+	fixtures.Create(t, f.Tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
+	informers := fooinformers.NewSharedInformerFactory(f.foo, 0)
+	f.informers = []fixtures.Factory{f.KubeInformers, informers}
+	f.options = ControllerOptions{
+		KubeClient: f.Kube, FooClient: f.foo, Options: f.Shared,
+		Deployments: f.KubeInformers.Apps().V1().Deployments(), Foos: informers.Samplecontroller().V1alpha1().Foos(),
+	}
+	fixtures.Must(errors.Join(f.options.Deployments.Informer().SetTransform(newTransform()), f.options.Foos.Informer().SetTransform(newTransform())))
+	var err error
+	f.Controller, err = NewController(ctx, f.options)
+	fixtures.Must(err)
+	f.deploymentIndexer = f.options.Deployments.TypedInformer().GetTypedIndexer()
 	f.foos.ReadStartVersion(ctx)
-	f.foo.ClearActions()
-	f.fooIndexer.Bookmark(testVersion)
+	f.Requests()
+	f.fooIndexer.Bookmark(fixtures.Version)
 	return f
 }
 
@@ -167,7 +118,7 @@ func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 func (f *fixture) fill(all ...runtime.Object) (kept objects) {
 	f.Helper()
 	for _, object := range all {
-		kept = append(kept, cached(f.T, object))
+		kept = append(kept, cached(f, object))
 		err := error(nil)
 		switch object := kept[len(kept)-1].(type) {
 		case *v1alpha1.Foo:
@@ -183,7 +134,7 @@ func (f *fixture) fill(all ...runtime.Object) (kept objects) {
 }
 
 // cached returns what a cache keeps of the object.
-func cached[T runtime.Object](t *testing.T, object T) T {
+func cached[T runtime.Object](t testing.TB, object T) T {
 	t.Helper()
 	trimmed, err := newTransform()(object.DeepCopyObject())
 	if err != nil {
@@ -203,44 +154,14 @@ func newTransform() cache.TransformFunc {
 	}
 }
 
-// requests returns every request that was sent, in words, those about
-// Deployments first.
-func (f *fixture) requests() []string {
-	var words []string
-	for _, action := range append(f.kube.Actions(), f.foo.Actions()...) {
-		words = append(words, f.describe(action))
-	}
-	return words
-}
-
-// describe describes a request, and of a status what the cached Foo has once it is patched.
-func (f *fixture) describe(action clienttesting.Action) string {
-	patch, ok := action.(clienttesting.PatchActionImpl)
-	if !ok || patch.GetSubresource() != "status" {
-		return fixtures.Describe(action)
-	}
-	foo, _ := f.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
-	patched := &v1alpha1.Foo{}
-	text, err := json.Marshal(foo)
-	if err == nil {
-		text, err = jsonpatch.MergePatch(text, patch.GetPatch())
-	}
-	if err = errors.Join(err, json.Unmarshal(text, patched)); err != nil {
-		f.Fatal(err)
-	}
-	return fmt.Sprintf("patch foos/status %s version=%s: %s", patch.GetName(), patched.ResourceVersion, summary(patched))
-}
-
 // count returns how many of the requests begin with one of these texts, and forgets all.
 func (f *fixture) count(prefixes ...string) int {
 	n := 0
-	for _, request := range f.requests() {
+	for _, request := range f.Requests() {
 		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(request, prefix) }) {
 			n++
 		}
 	}
-	f.kube.ClearActions()
-	f.foo.ClearActions()
 	return n
 }
 
@@ -268,14 +189,14 @@ func (f *fixture) stored() string {
 // start runs informers and workers until the returned function is called.
 func (f *fixture) start() (stop func()) {
 	f.Helper()
-	return fixtures.Run(f.ctx, f.T, f.Worker, f.informers...)
+	return fixtures.Run(f.ctx, f, f.Worker, f.informers...)
 }
 
 func fooKey() cache.ObjectName {
 	return cache.NewObjectName(testNamespace, "foo")
 }
 
-func differ(t *testing.T, what string, want, got any) {
+func differ(t testing.TB, what string, want, got any) {
 	t.Helper()
 	fixtures.Differ(t, what, want, got)
 }
@@ -284,9 +205,7 @@ func differ(t *testing.T, what string, want, got any) {
 
 const (
 	testNamespace = "ns"
-	// An object's resource version in the tests; the fake clientset compares it
-	// with what it holds.
-	testVersion = "10"
+	testVersion   = fixtures.Version
 )
 
 // testNow is when all tests happen, to the second as the API server keeps it.

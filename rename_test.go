@@ -59,10 +59,10 @@ func renameTests() map[string]syncTest {
 		createNext      = "create deployments next replicas=1 owner=uid-foo"
 		deleteWeb       = "delete deployments web uid=uid-web version=10"
 		deleteFirst     = "delete deployments first uid=uid-first version=10"
-		putReady        = putStatus + "gen=2 available=1 replicas=1 True/DeploymentAvailable"
-		putNotOwned     = putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"
-		putNone         = putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"
-		putRejected     = putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"
+		putReady        = putStatus + "gen=2 True/DeploymentAvailable" + onePod
+		putNotOwned     = putStatus + "gen=2 False/DeploymentNotOwned" + cleared
+		putNone         = putStatus + "gen=2 False/DeploymentRejected" + cleared
+		putRejected     = putStatus + "gen=2 False/DeploymentRejected" + onePod
 		labelNext       = `patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`
 	)
 
@@ -75,7 +75,7 @@ func renameTests() map[string]syncTest {
 			cached: objects{moved, web, next}, live: objects{moved, web, none}, requests: []string{getNext}, err: "out of date"},
 		"rule 8: spec.replicas is 0: the new Deployment needs no available Pod": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](0))), web, none},
-			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 available=0 replicas=0 True/DeploymentAvailable"}, events: "Normal Deleted"},
+			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 True/DeploymentAvailable" + noPods + ourSelector}, events: "Normal Deleted"},
 		"rule 12: while the new Deployment cannot be read live nothing is deleted": {
 			cached: objects{moved, web, next}, prepare: fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{getNext}, err: "reading Deployment \"next\": Internal error occurred: oops"},
@@ -89,9 +89,9 @@ func renameTests() map[string]syncTest {
 			cached: objects{moved, web}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota"},
 		"rule 8: renamed twice: two of the former Deployments go in one sync": {
-			cached:   objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
-			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo, putReady},
-			events:   "Normal Deleted, Normal Deleted", message: `; until it is deleted, the former Deployment "web" still serves$`},
+			cached: objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
+			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo,
+				putStatus + `gen=2 True/DeploymentAvailable; until it is deleted, the former Deployment "web" still serves` + onePod}, events: "Normal Deleted, Normal Deleted"},
 
 		"rule 8: strategy Recreate: a former Deployment that is terminating is not deleted twice, and while its Pods may run the new one is not scaled": {
 			cached:       objects{moved, first, newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
@@ -101,21 +101,21 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
 		"rule 8: strategy Recreate: a Foo that wants no Pods does not wait for the former ones": {
 			cached:   objects{newFoo(wants("next"), fooReplicas(ptr.To[int32](0))), newOwned(foo, recreate, deploymentTerminating), newOwned(moved, empty, pods(0, 0, 0))},
-			requests: []string{putStatus + "gen=1 available=0 replicas=0 True/DeploymentAvailable"}, events: "Normal Synced"},
+			requests: []string{putStatus + "gen=1 True/DeploymentAvailable" + noPods + ourSelector}, events: "Normal Synced"},
 		"rule 8: strategy Recreate set after the new Deployment has Pods: it is not scaled down": {
 			cached: objects{moved, newOwned(foo, available, recreate), starting}, requeueAfter: time.Second},
 		"rule 8: strategy Recreate: a policy that gives the waiting copy replicas is seen in the next sync": {
 			cached: objects{newFoo(fooReady, wants("next"), fooReplicas(ptr.To[int32](3))), newOwned(foo, available, recreate)},
 			prepare: func(f *fixture) {
-				fixtures.Answer(&f.kube.Fake, "create", "deployments", newOwned(moved, deploymentReplicas(ptr.To[int32](2))), nil)
+				fixtures.Answer(&f.Kube.Fake, "create", "deployments", newOwned(moved, deploymentReplicas(ptr.To[int32](2))), nil)
 			},
-			requests: []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getFoo, putStatus + "gen=1 available=0 replicas=0 False/DeploymentProgressing"},
+			requests: []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getFoo, putStatus + "gen=1 False/DeploymentProgressing" + noPods + ourSelector},
 			events:   "Normal Created", requeueAfter: time.Second, message: "waits with 0 replicas until"},
 
 		"rule 11: a former Deployment whose deletion is refused does not keep the others": {
 			cached: objects{moved, web, newOwned(newFoo(wants("first")), pods(2, 2, 2)), next},
 			prepare: func(f *fixture) {
-				f.kube.PrependReactor("delete", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				f.Kube.PrependReactor("delete", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
 					return action.(clienttesting.DeleteAction).GetName() == "first", nil, errQuota()
 				})
 			},
@@ -138,11 +138,11 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, "get foos " + after, "get foos zzz"}, err: "out of date"},
 		"API: with negative replicas nothing is repaired or deleted": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
-			requests: []string{putStatus + "gen=2 available=1 replicas=1 False/InvalidSpec"}, events: "Warning InvalidSpec",
+			requests: []string{putStatus + "gen=2 False/InvalidSpec" + onePod}, events: "Warning InvalidSpec",
 			message: `spec.replicas is -1; set it to 0 or more; until the spec is valid, the former Deployment "web" still serves$`},
 		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
-			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec"},
+			requests: []string{putStatus + "gen=2 False/InvalidSpec" + cleared}, events: "Warning InvalidSpec"},
 		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},
 			live:     objects{moved, lastSwapping, web, newOwned(last, available, ownedBy())},
@@ -216,13 +216,12 @@ func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
 	unlabelled.Labels = nil
 	inCluster(t, func(f *fixture) {
 		f.sync("")
-		differ(f.T, "repairs of the label", 1, f.count(`patch deployments next {"metadata":{"labels"`))
-		if err := f.deploymentIndexer.Delete(former); err != nil {
-			f.Fatal(err)
-		}
+		differ(f, "repairs of the label", 1, f.count(`patch deployments next {"metadata":{"labels"`))
+		fixtures.Must(f.deploymentIndexer.Delete(former))
 		f.fill(next)
+		f.stored()
 		f.sync("")
-		differ(f.T, "scalings", 1, f.count(`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`))
+		differ(f, "scalings", 1, f.count(`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`))
 	}, moved, former, unlabelled)
 }
 
@@ -257,7 +256,7 @@ func TestOldDeployments(t *testing.T) {
 				for _, d := range slices.Concat(old.former, old.terminating) {
 					got += d.Name
 				}
-				differ(f.T, "old Deployments", test.want, got)
+				differ(f, "old Deployments", test.want, got)
 			}, test.deployments...)
 		})
 	}
@@ -324,8 +323,8 @@ func TestLongCycle(t *testing.T) {
 		inCluster(t, func(f *fixture) {
 			f.sync("")
 			told := f.stored()
-			for len(f.events.Events) > 0 {
-				told += "; " + <-f.events.Events
+			for len(f.Events.Events) > 0 {
+				told += "; " + <-f.Events.Events
 			}
 			if !strings.Contains(told, want) || others >= maxCycle == strings.Contains(told, "Deleted") {
 				f.Errorf("rule 8: a cycle of %d: %s", others+1, told)

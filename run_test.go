@@ -296,7 +296,7 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	e.own, tracker = fixtures.NewClientset()
 	fixtures.Create(t, tracker, descriptor.Resource, objects)
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod})
+	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: fixtures.GracePeriod})
 	for _, namespace := range namespaces {
 		c := &app.ControllerContext{
 			KubeClient: e.kube, Client: e.own,
@@ -372,7 +372,7 @@ func TestShutdown(t *testing.T) {
 		"rule 20: running syncs finish, and no further key is synced": {
 			takes: 3 * time.Second, stopTakes: 2 * time.Second, done: 2},
 		"rule 20: requests still running after the grace period are cancelled": {
-			takes: 30 * time.Second, stopTakes: testGracePeriod},
+			takes: 30 * time.Second, stopTakes: fixtures.GracePeriod},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var foos objects
@@ -381,14 +381,14 @@ func TestShutdown(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, foos...)
-				slow := &slowClient{DeploymentInterface: f.kube.AppsV1().Deployments(testNamespace), takes: test.takes}
+				slow := &slowClient{DeploymentInterface: f.Kube.AppsV1().Deployments(testNamespace), takes: test.takes}
 				f.deployments.Client = func(string) controller.DependentClient[*appsv1.Deployment] { return slow }
 				stop := f.start()
 				time.Sleep(time.Second)
 				began := time.Now()
 				stop()
-				differ(f.T, "finished creations", test.done, slow.done.Load())
-				differ(f.T, "stopping took", test.stopTakes, time.Since(began))
+				differ(f, "finished creations", test.done, slow.done.Load())
+				differ(f, "stopping took", test.stopTakes, time.Since(began))
 			})
 		})
 	}
@@ -406,15 +406,15 @@ func TestProgressYieldsToWork(t *testing.T) {
 		// The default recorder holds a hundred events.
 		f.foos.Recorder = &record.FakeRecorder{}
 		defer f.start()()
-		differ(f.T, "rule 13: creations", 200, f.count("create deployments"))
+		differ(f, "rule 13: creations", 200, f.count("create deployments"))
 		told := 0
 		for _, step := range []struct {
 			after time.Duration
 			told  int
 		}{{900 * time.Millisecond, 0}, {200 * time.Millisecond, 10}, {10 * time.Second, 50}, {20 * time.Second, 200}, {time.Hour, 200}} {
 			time.Sleep(step.after)
-			told += f.count("patch foos/status")
-			differ(f.T, fmt.Sprintf("rule 13: statuses %v later", step.after), step.told, told)
+			told += f.count("status")
+			differ(f, fmt.Sprintf("rule 13: statuses %v later", step.after), step.told, told)
 		}
 	})
 }

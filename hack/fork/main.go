@@ -182,15 +182,13 @@ To publish it: git remote add origin URL && git push -u origin main
 // convert returns the files of the fork but for the generated ones.
 func convert(o *options, files []*tree.File) (converted []*tree.File, err error) {
 	r := naming.NewRenamer(original(), o.Names, o.isOther)
-	isUsed := func(name string) bool {
-		return name != "" && slices.ContainsFunc(files, func(f *tree.File) bool {
-			return strings.HasPrefix(f.Path, "pkg/controller/") && strings.Contains(string(f.Data), name)
-		})
-	}
+	hasService := slices.ContainsFunc(files, func(f *tree.File) bool {
+		return strings.HasPrefix(f.Path, "pkg/controller/") && strings.Contains(string(f.Data), service)
+	})
 	for _, f := range files {
 		if f.Path == "hack/fork/README.md" {
 			f.Path = "README.md"
-		} else if f.Path == "README.md" || o.isDropped(f.Path) && !isUsed(fixtures()[f.Path]) {
+		} else if f.Path == "README.md" || o.isDropped(f.Path) && (f.Path != serviceFile || !hasService) {
 			continue
 		}
 		text, err := o.dropRegions(f.Path, string(f.Data))

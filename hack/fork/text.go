@@ -39,10 +39,8 @@ func original() naming.Names {
 // fork is the part that every fork is without: this command, and what is true of this repository only.
 const fork = "fork"
 
-// fixtures returns the files that only tests of made kinds use, with the name of what they use.
-func fixtures() map[string]string {
-	return map[string]string{"test/fixture/env.go": "fixture.Env", "test/kinds/service.go": "kinds.Service"}
-}
+// serviceFile stays where a made kind has an external service, which its tests call that.
+const serviceFile, service = "test/kinds/service.go", "kinds.Service"
 
 // part is a part of the repository that a fork can be without.
 type part struct {
@@ -64,9 +62,9 @@ func parts() []part {
 		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
-		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "hack/tree", "test/fixture/env.go", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/(naming|tree)`), needs: []string{"check", "explore"}},
+		{name: "newkind", paths: []string{"hack/new-kind", "hack/naming", "hack/tree", "test/e2e/walkthrough_"}, mention: regexp.MustCompile(`new-?kind|hack/(naming|tree)`), needs: []string{"check", "explore"}},
 		{name: "rename", mention: regexp.MustCompile(`rename\.go|rules? (?:[0-9]+(?:, | and ))*8\b|former Deployment|oldDeployments|S4\b`)},
-		{name: "check", paths: []string{"test/kinds/service.go"}, mention: regexp.MustCompile(`(docs|test)/check|check\.md|make check|e2e\.sh check`)},
+		{name: "check", paths: []string{serviceFile}, mention: regexp.MustCompile(`(docs|test)/check|check\.md|make check|e2e\.sh check`)},
 		{name: "explore", paths: []string{"test/sim"}, mention: regexp.MustCompile(`(docs|test)/explore|test/sim|explore\.md|make (explore|random)`)},
 		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run", "hack/verify-codegen.sh", "artifacts/examples/crd-status-subresource.yaml"},
 			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},

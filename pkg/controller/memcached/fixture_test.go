@@ -31,12 +31,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
@@ -63,7 +61,6 @@ type env struct {
 	*Controller
 
 	informers externalversions.SharedInformerFactory
-	registry  metrics.KubeRegistry
 	opts      Options
 }
 
@@ -75,8 +72,7 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	own := &clientfake.Clientset{}
 	s := &env{Env: fixture.NewEnv(t, memcachedKind, &own.Fake, scheme.Scheme, append(fixture.Objects(deployments), fixture.Objects(services)...)...)}
 	fixture.Create(t, s.Tracker, memcachedsResource, memcacheds)
-	s.informers, s.registry = externalversions.NewSharedInformerFactory(own, 0), metrics.NewKubeRegistry()
-	s.Shared.Metrics = controller.NewMetrics(s.registry)
+	s.informers = externalversions.NewSharedInformerFactory(own, 0)
 	apps, core := s.KubeInformers.Apps().V1(), s.KubeInformers.Core().V1()
 	s.opts = Options{
 		KubeClient: s.Kube, Client: own, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(),

@@ -321,7 +321,7 @@ sample_controller_writes_total{controller="memcached",resource="deployments",ver
 sample_controller_writes_total{controller="memcached",resource="memcacheds/status",verb="patch"} 3
 sample_controller_writes_total{controller="memcached",resource="services",verb="create"} 1
 `
-		if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want), "sample_controller_memcacheds", "sample_controller_writes_total"); err != nil {
+		if err := testutil.GatherAndCompare(s.Registry, strings.NewReader(want), "sample_controller_memcacheds", "sample_controller_writes_total"); err != nil {
 			t.Error(err)
 		}
 		stop()
