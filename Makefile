@@ -114,7 +114,7 @@ random: ## Explore at random: more operations and faults than make explore has (
 
 # +drop:bench
 .PHONY: bench
-bench: ## Measure the controller against a peer and a plain client on local clusters, and print a table with targets (Linux)
+bench: ## Measure the controller and a peer on local clusters, and compare them with benchstat (Linux)
 	@hack/bench.sh
 # +drop:end
 

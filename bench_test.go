@@ -36,7 +36,7 @@ import (
 // What the controller costs while nothing changes. Compare two commits by
 //
 //	go test -run='^$' -bench=. -count=10 . > former.txt
-//	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
+//	go tool -modfile=hack/tools/go.mod benchstat former.txt latter.txt
 
 func BenchmarkSync(b *testing.B) {
 	// What a sync costs must not depend on the size of the caches.

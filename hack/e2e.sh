@@ -203,8 +203,8 @@ failover() {
 
 outages() {
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
-  # Only the test may compact the history, which it reads from etcd. After a restart kwok leaves the nodes
-  # alone until the lease of the previous kwok has expired.
+  # The API server must not compact the history, which the test reads from etcd. After a restart kwok leaves
+  # the nodes alone until the lease of the previous kwok has expired.
   start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml

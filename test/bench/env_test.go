@@ -16,10 +16,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package bench measures the controller on local clusters: throughput, requests to the API server, memory and latency.
-// hack/bench.sh (`make bench`) starts the clusters and runs the measurements: each measures one program on one cluster,
-// the controller or the programs in peer and plain with which it is compared. Package report has the targets and
-// computes the ratios and their intervals.
+// Package bench measures the controller on local clusters: throughput, latency and memory. hack/bench.sh (`make bench`)
+// starts the clusters and runs the measurements: each measures one program on one cluster, the controller or the one in
+// peer with which benchstat compares it.
 package bench
 
 import (
@@ -38,12 +37,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
+	kubeinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -56,8 +53,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
-	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/check/trace"
 	"example.com/sample-controller/test/stored"
 )
@@ -79,36 +75,41 @@ type env struct {
 	kube     kubernetes.Interface
 	foos     clientset.Interface
 	metadata metadata.Interface
-	// who is the measured program: ours, peer or plain.
+	// who is the measured program: ours or peer.
 	who string
 	// objects is the number of objects to create, workers that of the program's workers.
 	objects, workers int
+
+	mu sync.Mutex
+	// reached has when the watches first delivered objects of a group in a state.
+	reached map[string]*reached
+	// updated is closed when an object reaches a state.
+	updated chan struct{}
+}
+
+// reached are the objects that have reached a state, and when the first and the last one did.
+type reached struct {
+	names       sets.Set[string]
+	first, last time.Time
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	e := &env{T: t, who: os.Getenv("BENCH_WHO"), objects: intFromEnv(t, "BENCH_OBJECTS"), workers: intFromEnv(t, "BENCH_WORKERS")}
+	e := &env{T: t, who: os.Getenv("BENCH_WHO"), reached: map[string]*reached{}, updated: make(chan struct{})}
+	var err error
+	for variable, value := range map[string]*int{"BENCH_OBJECTS": &e.objects, "BENCH_WORKERS": &e.workers} {
+		if *value, err = strconv.Atoi(os.Getenv(variable)); err != nil {
+			t.Fatalf("%s: %v; run `make bench` or hack/bench.sh", variable, err)
+		}
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", e.kubeconfig())
 	e.must(err)
 	// The clients have no rate limit and use the controller's encodings, so that they reach what the API server allows.
 	config.QPS = -1
 	builtin := client.ForBuiltin(config)
-	e.kube, err = kubernetes.NewForConfig(builtin)
-	e.must(err)
-	e.metadata, err = metadata.NewForConfig(rest.CopyConfig(builtin))
-	e.must(err)
-	e.foos, err = clientset.NewForConfig(config)
-	e.must(err)
+	e.kube, e.foos = kubernetes.NewForConfigOrDie(builtin), clientset.NewForConfigOrDie(config)
+	e.metadata = metadata.NewForConfigOrDie(rest.CopyConfig(builtin))
 	return e
-}
-
-func intFromEnv(t *testing.T, variable string) int {
-	t.Helper()
-	value, err := strconv.Atoi(os.Getenv(variable))
-	if err != nil {
-		t.Fatalf("%s: %v; run `make bench` or hack/bench.sh", variable, err)
-	}
-	return value
 }
 
 // must fails the measurement if err is not nil.
@@ -128,11 +129,10 @@ func (e *env) path(names ...string) string {
 	return filepath.Join(append([]string{os.Getenv("TEST_WORK")}, names...)...)
 }
 
-// record appends figures, by their units, to the file from which hack/bench.sh prints its table. It has the form of the
-// output of go test -bench.
+// record appends figures, by their units, to the file that benchstat reads.
 func (e *env) record(what string, figures map[string]float64) {
 	e.Helper()
-	line := fmt.Sprintf("round: %d\nworkers: %d\nBenchmark%s/who=%s/objects=%d 1", intFromEnv(e.T, "BENCH_ROUND"), e.workers, what, e.who, e.objects)
+	line := fmt.Sprintf("Benchmark%s/who=%s/objects=%d 1", what, e.who, e.objects)
 	for _, unit := range slices.Sorted(maps.Keys(figures)) {
 		line += fmt.Sprintf(" %.5g %s", figures[unit], unit)
 	}
@@ -224,136 +224,92 @@ func (e *env) makeAvailable(ctx context.Context, deployment *appsv1.Deployment, 
 	return e.kube.AppsV1().Deployments(namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 }
 
-// group returns the group of an object, by its name.
-func group(name string) string {
-	return name[:max(0, strings.LastIndex(name, "-"))]
-}
-
-// observer records when a watch first delivered objects in each state.
-type observer struct {
-	*env
-
-	mu      sync.Mutex
-	reached map[milestone]*reached
-	// updated is closed when an object reaches a milestone.
-	updated chan struct{}
-}
-
-// milestone is a state of the objects of a group.
-type milestone struct {
-	group, state string
-}
-
-// reached are the objects that have reached a milestone, and when the first and the last one did.
-type reached struct {
-	names       sets.Set[string]
-	first, last time.Time
-}
-
-func (e *env) newObserver() *observer {
-	return &observer{env: e, reached: map[milestone]*reached{}, updated: make(chan struct{})}
-}
-
 // note records that an object is in that state.
-func (o *observer) note(name, state string) {
-	now, at := time.Now(), milestone{group(name), state}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	r := o.reached[at]
+func (e *env) note(name, state string) {
+	now, group := time.Now(), name[:max(0, strings.LastIndex(name, "-"))]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.reached[group+" "+state]
 	if r == nil {
 		r = &reached{names: sets.New[string](), first: now}
-		o.reached[at] = r
+		e.reached[group+" "+state] = r
 	}
-	if r.names.Has(name) {
-		return
+	if !r.names.Has(name) {
+		r.names.Insert(name)
+		r.last = now
+		close(e.updated)
+		e.updated = make(chan struct{})
 	}
-	r.names.Insert(name)
-	r.last = now
-	close(o.updated)
-	o.updated = make(chan struct{})
 }
 
 // await waits until so many objects of the group have been in that state, and returns when the watch delivered the first
 // and the last one.
-func (o *observer) await(group, state string, count int) (first, last time.Time) {
-	o.Helper()
+func (e *env) await(group, state string, count int) (first, last time.Time) {
+	e.Helper()
 	deadline, got := time.After(timeout), 0
 	for {
-		o.mu.Lock()
-		updated := o.updated
-		if r := o.reached[milestone{group, state}]; r != nil {
+		e.mu.Lock()
+		updated := e.updated
+		if r := e.reached[group+" "+state]; r != nil {
 			first, last, got = r.first, r.last, r.names.Len()
 		}
-		o.mu.Unlock()
+		e.mu.Unlock()
 		if got >= count {
 			return first, last
 		}
 		select {
 		case <-updated:
 		case <-deadline:
-			o.Fatalf("timed out: %d of %d objects %s are %s", got, count, group, state)
+			e.Fatalf("timed out: %d of %d objects %s are %s", got, count, group, state)
 		}
 	}
 }
 
-// observeDeployments watches Deployments until the measurement ends: "generation 1" is the state in which they are
-// created. It watches metadata only, to take little CPU from the measured program.
-func (e *env) observeDeployments() *observer {
+// watch calls each with all versions of objects until the measurement ends.
+func (e *env) watch(informer cache.SharedIndexInformer, each func(object any)) {
 	e.Helper()
-	o, factory := e.newObserver(), metadatainformer.NewSharedInformerFactory(e.metadata, 0)
-	record := func(event any) {
-		object, err := meta.Accessor(event)
-		if err != nil {
-			e.Error(err)
-			return
-		}
-		for generation := range object.GetGeneration() {
-			o.note(object.GetName(), fmt.Sprint("generation ", generation+1))
-		}
-	}
-	informer := factory.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments")).Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: record, UpdateFunc: func(_, object any) { record(object) }})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: each, UpdateFunc: func(_, object any) { each(object) }})
 	e.must(err)
-	factory.Start(e.Context().Done())
-	factory.WaitForCacheSync(e.Context().Done())
-	return o
+	go informer.RunWithContext(e.Context())
+	cache.WaitForCacheSync(e.Context().Done(), informer.HasSynced)
 }
 
-// observeFoos watches Foos until the measurement ends: they are "reported" once they have a condition, and "available N"
-// with so many available replicas.
-func (e *env) observeFoos() *observer {
+// observeDeployments notes "generation 1" when a Deployment is created. It watches metadata only, to take little CPU
+// from the measured program.
+func (e *env) observeDeployments() {
 	e.Helper()
-	o, factory := e.newObserver(), fooinformers.NewSharedInformerFactory(e.foos, 0)
-	record := func(foo *v1alpha1.Foo) {
-		o.note(foo.Name, fmt.Sprint("available ", foo.Status.AvailableReplicas))
-		if len(foo.Status.Conditions) > 0 {
-			o.note(foo.Name, "reported")
+	resource := appsv1.SchemeGroupVersion.WithResource("deployments")
+	e.watch(metadatainformer.NewFilteredMetadataInformer(e.metadata, resource, namespace, 0, nil, nil).Informer(), func(object any) {
+		deployment := object.(metav1.Object)
+		for generation := range deployment.GetGeneration() {
+			e.note(deployment.GetName(), fmt.Sprint("generation ", generation+1))
 		}
-	}
-	_, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooHandlerFuncs{
-		AddFunc: record, UpdateFunc: func(_, foo *v1alpha1.Foo) { record(foo) },
 	})
-	e.must(err)
-	factory.StartWithContext(e.Context())
-	factory.WaitForCacheSyncWithContext(e.Context())
-	return o
+}
+
+// observeFoos notes that Foos are "reported" once they have a condition, and "available N" with so many available
+// replicas.
+func (e *env) observeFoos() {
+	e.Helper()
+	e.watch(fooinformers.NewFooInformer(e.foos, namespace, 0, nil), func(object any) {
+		foo := object.(*v1alpha1.Foo)
+		e.note(foo.Name, fmt.Sprint("available ", foo.Status.AvailableReplicas))
+		if len(foo.Status.Conditions) > 0 {
+			e.note(foo.Name, "reported")
+		}
+	})
 }
 
 // simulateDeploymentController makes every owned Deployment available as soon as the watch delivers its spec.
 func (e *env) simulateDeploymentController() {
 	e.Helper()
-	outdated, factory := make(chan *appsv1.Deployment, 10*e.objects), kubeinformers.NewSharedInformerFactory(e.kube, 0)
-	handle := func(deployment *appsv1.Deployment) {
+	outdated := make(chan *appsv1.Deployment, 10*e.objects)
+	e.watch(kubeinformers.NewDeploymentInformer(e.kube, namespace, 0, nil), func(object any) {
+		deployment := object.(*appsv1.Deployment)
 		if deployment.Status.ObservedGeneration < deployment.Generation && metav1.GetControllerOf(deployment) != nil {
 			outdated <- deployment
 		}
-	}
-	_, err := factory.Apps().V1().Deployments().TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
 	})
-	e.must(err)
-	factory.StartWithContext(e.Context())
-	factory.WaitForCacheSyncWithContext(e.Context())
 	for range creators {
 		go func() {
 			for {

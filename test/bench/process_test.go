@@ -53,75 +53,6 @@ func (e *env) pause() {
 	}
 }
 
-// requests is the API server's count of requests by verb and resource, such as "POST deployments".
-type requests map[string]float64
-
-// requests returns the requests of all clients since the API server's start. The API server counts LIST, WATCH and
-// WATCHLIST separately.
-func (e *env) requests() requests {
-	e.Helper()
-	text, err := e.kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(e.Context())
-	e.must(err)
-	parsed := testutil.NewMetrics()
-	e.must(testutil.ParseMetrics(string(text), &parsed))
-	counted := requests{}
-	for _, sample := range parsed["apiserver_request_total"] {
-		resource := string(sample.Metric["resource"])
-		if sub := string(sample.Metric["subresource"]); sub != "" {
-			resource += "/" + sub
-		}
-		counted[fmt.Sprintf("%s %s", sample.Metric["verb"], resource)] += float64(sample.Value)
-	}
-	return counted
-}
-
-// since returns the requests since before was taken.
-func (e *env) since(before requests) requests {
-	e.Helper()
-	counted := requests{}
-	for request, count := range e.requests() {
-		counted[request] = count - before[request]
-	}
-	return counted
-}
-
-// writes returns the number of writes of the resources.
-func (r requests) writes(resources ...string) (total float64) {
-	for _, resource := range resources {
-		total += r.sum(resource, "POST", "PUT", "PATCH", "APPLY", "DELETE")
-	}
-	return total
-}
-
-// sum returns the number of requests for the resource with one of the verbs.
-func (r requests) sum(resource string, verbs ...string) (total float64) {
-	for _, verb := range verbs {
-		total += r[verb+" "+resource]
-	}
-	return total
-}
-
-// allWrites returns the number of all writes that a controller of Foos may send.
-func (r requests) allWrites() float64 {
-	return r.writes("foos", "foos/status", "deployments", "events")
-}
-
-// awaitNoWrites waits until the API server has received no write for two seconds. Events are the last: the controller
-// sends 20 per second.
-func (e *env) awaitNoWrites() {
-	e.Helper()
-	last, unchanged := -1.0, 0
-	e.eventually(func() error {
-		if now := e.requests().allWrites(); now != last {
-			last, unchanged = now, 0
-		}
-		if unchanged++; unchanged < 10 {
-			return errors.New("the API server received writes within the last two seconds")
-		}
-		return nil
-	})
-}
-
 // process is the measured program.
 type process struct {
 	*env
@@ -131,21 +62,14 @@ type process struct {
 	stopped atomic.Bool
 }
 
-// start starts the measured program. Only the controller of this repository has the flags.
-func (e *env) start(flags ...string) *process {
-	e.Helper()
-	return e.startWith(nil, flags...)
-}
-
-// startWith is start with additional environment variables.
-func (e *env) startWith(variables []string, flags ...string) *process {
+// start starts the measured program with additional environment variables.
+func (e *env) start(variables ...string) *process {
 	e.Helper()
 	p := &process{env: e}
 	binary, arguments := e.who, []string{fmt.Sprintf("--workers=%d", e.workers)}
 	if e.who == ours {
 		binary = "sample-controller"
 		arguments = append(arguments, "--controllers=foo", "--metrics-bind-address=127.0.0.1:0", "--metrics-secure=false", "--profiling")
-		arguments = append(arguments, flags...)
 	}
 	var err error
 	p.cmd, err = trace.StartRecorded(e.path(), "controller", append(variables, "KUBECONFIG="+e.kubeconfig()), e.path("bin", binary), arguments...)
@@ -213,53 +137,43 @@ func (p *process) metric(name string) (total float64) {
 func (p *process) awaitSyncs(count int) {
 	p.Helper()
 	p.eventually(func() error {
-		if got := p.syncs(); got < count {
-			return fmt.Errorf("%d of %d syncs", got, count)
+		if got := p.metric("sample_controller_sync_duration_seconds_count"); got < float64(count) {
+			return fmt.Errorf("%v of %d syncs", got, count)
 		}
 		return nil
 	})
 }
 
-func (p *process) syncs() int {
-	p.Helper()
-	return int(p.metric("sample_controller_sync_duration_seconds_count"))
-}
-
-// liveHeap returns the controller's live heap in MB.
+// liveHeap returns the bytes of the controller's live heap.
 func (p *process) liveHeap() float64 {
 	p.Helper()
 	// A sync.Pool drops its contents only in the second garbage collection.
 	p.get("/debug/pprof/heap?gc=1")
 	p.get("/debug/pprof/heap?gc=1")
-	return p.metric("go_memstats_heap_alloc_bytes") / 1e6
+	return p.metric("go_memstats_heap_alloc_bytes")
 }
 
-// memory returns a field of /proc/PID/status in MiB: VmRSS is the resident memory, VmHWM its peak.
-func (p *process) memory(field string) float64 {
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peak returns the most bytes that were resident. The kernel's ru_maxrss would include what this test had at the fork.
+func (p *process) peak() float64 {
 	p.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	p.must(err)
-	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
+	found := highWater.FindSubmatch(text)
 	if found == nil {
-		p.Fatalf("no %s in %s", field, text)
+		p.Fatalf("no peak in %s", text)
 	}
 	kib, err := strconv.ParseFloat(string(found[1]), 64)
 	p.must(err)
-	return kib / 1024
+	return kib * 1024
 }
 
-// cpu returns the CPU seconds that the program has used.
-func (p *process) cpu() (total float64) {
+// recordCost stops the program and records what it has cost.
+func (p *process) recordCost(what string) {
 	p.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	p.must(err)
-	// The program's name, in parentheses, may contain blanks. utime and stime are the 14th and the 15th field, in
-	// hundredths of a second on Linux.
-	_, after, _ := strings.Cut(string(text), ") ")
-	for _, field := range strings.Fields(after)[11:13] {
-		ticks, err := strconv.ParseFloat(field, 64)
-		p.must(err)
-		total += ticks / 100
-	}
-	return total
+	peak := p.peak()
+	p.stop()
+	cpu := p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+	p.record(what, map[string]float64{"cpu-sec": cpu.Seconds(), "peak-B": peak})
 }

@@ -85,17 +85,14 @@ func (c *component) find(program string) error {
 	if c.pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		return err
 	}
-	if c.arguments, err = c.read("cmdline"); err != nil {
-		return err
-	}
-	if c.environment, err = c.read("environ"); err != nil {
-		return err
-	}
+	var errs [3]error
+	c.arguments, errs[0] = c.read("cmdline")
+	c.environment, errs[1] = c.read("environ")
+	c.directory, errs[2] = os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.pid))
 	if c.arguments[0] != program {
 		return fmt.Errorf("process %d is not that component: %q", c.pid, c.arguments)
 	}
-	c.directory, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.pid))
-	return err
+	return errors.Join(errs[:]...)
 }
 
 // read returns the strings of a file in /proc, each of which ends with NUL.
@@ -123,18 +120,18 @@ func (c *component) kill(ctx context.Context) error {
 			return err
 		}
 	}
-	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, waitTimeout, true, func(context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, settleTimeout, true, func(context.Context) (bool, error) {
 		return c.exited(), nil
 	})
 }
 
-func (c *component) start() error {
+// start starts the component, or only does if it has exited by itself.
+func (c *component) start(onlyIfExited bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.startLocked()
-}
-
-func (c *component) startLocked() error {
+	if onlyIfExited && (c.stopped || !c.exited()) {
+		return nil
+	}
 	log, err := os.OpenFile(c.logFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -164,13 +161,9 @@ func (c *component) exited() bool {
 func (p controlPlane) supervise(ctx context.Context) {
 	for ; ctx.Err() == nil; trace.Pause(ctx, pollInterval) {
 		for _, c := range p {
-			c.mu.Lock()
-			if !c.stopped && c.exited() {
-				if err := c.startLocked(); err != nil {
-					fmt.Fprintln(os.Stderr, err)
-				}
+			if err := c.start(true); err != nil {
+				fmt.Fprintln(os.Stderr, err)
 			}
-			c.mu.Unlock()
 		}
 	}
 }
@@ -186,16 +179,23 @@ type etcdClient struct {
 	url string
 }
 
-type etcdEvent struct {
-	Type string `json:"type"`
-	KV   struct {
-		Key         []byte `json:"key"`
-		Value       []byte `json:"value"`
-		ModRevision int64  `json:"mod_revision,string"`
-	} `json:"kv"`
-	Previous struct {
-		Value []byte `json:"value"`
-	} `json:"prev_kv"`
+// etcdEvents are an answer to a watch.
+type etcdEvents struct {
+	Result struct {
+		// CancelReason is why etcd has no more events, such as a compaction.
+		CancelReason string `json:"cancel_reason"`
+		Events       []struct {
+			Type string `json:"type"`
+			KV   struct {
+				Key         []byte `json:"key"`
+				Value       []byte `json:"value"`
+				ModRevision int64  `json:"mod_revision,string"`
+			} `json:"kv"`
+			Previous struct {
+				Value []byte `json:"value"`
+			} `json:"prev_kv"`
+		} `json:"events"`
+	} `json:"result"`
 }
 
 func (c *etcdClient) post(ctx context.Context, path string, question any) (io.ReadCloser, error) {
@@ -232,62 +232,40 @@ func (c *etcdClient) revision(ctx context.Context) (int64, error) {
 	return answer.Header.Revision, err
 }
 
-var errGap = errors.New("etcd cannot return all versions")
-
-// watch calls each for every change of a key with the prefix from that revision on, in order, until the watch breaks.
-func (c *etcdClient) watch(ctx context.Context, prefix string, from int64, each func(etcdEvent)) error {
-	end := []byte(prefix)
-	end[len(end)-1]++
-	body, err := c.post(ctx, "/v3/watch", map[string]any{"create_request": map[string]any{
-		"key": []byte(prefix), "range_end": end, "start_revision": fmt.Sprint(from), "prev_kv": true,
-	}})
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for answers := json.NewDecoder(body); ; {
-		var answer struct {
-			Result struct {
-				Canceled     bool        `json:"canceled"`
-				CancelReason string      `json:"cancel_reason"`
-				Events       []etcdEvent `json:"events"`
-			} `json:"result"`
-		}
-		if err := answers.Decode(&answer); err != nil {
-			return err
-		}
-		if answer.Result.Canceled {
-			return fmt.Errorf("%w of %s: %s", errGap, prefix, answer.Result.CancelReason)
-		}
-		for _, event := range answer.Result.Events {
-			each(event)
-		}
-	}
-}
-
 // record adds the versions of a resource below the prefix to the history, from that revision on until ctx ends. The
 // version of a deleted object is its last state.
 func (c *etcdClient) record(ctx context.Context, h *trace.History, resource, prefix string, from int64) error {
-	for ctx.Err() == nil {
-		var unread error
-		err := c.watch(ctx, prefix, from, func(event etcdEvent) {
-			from = event.KV.ModRevision + 1
-			value, deleted := event.KV.Value, event.Type == "DELETE"
-			if deleted {
-				value = event.Previous.Value
-			}
-			object := trace.DecodeObject(value)
-			if object == nil {
-				unread = fmt.Errorf("%w: %s cannot be decoded", errGap, event.KV.Key)
-				return
-			}
-			object.SetResourceVersion(fmt.Sprint(event.KV.ModRevision))
-			h.Add(resource, object, deleted)
-		})
-		if err = errors.Join(unread, err); errors.Is(err, errGap) {
-			return err
+	end := []byte(prefix)
+	end[len(end)-1]++
+	for ; ctx.Err() == nil; trace.Pause(ctx, pollInterval) {
+		body, err := c.post(ctx, "/v3/watch", map[string]any{"create_request": map[string]any{
+			"key": []byte(prefix), "range_end": end, "start_revision": fmt.Sprint(from), "prev_kv": true,
+		}})
+		if err != nil {
+			continue
 		}
-		trace.Pause(ctx, pollInterval)
+		for answers := json.NewDecoder(body); err == nil; {
+			var answer etcdEvents
+			err = answers.Decode(&answer)
+			if answer.Result.CancelReason != "" {
+				return fmt.Errorf("etcd cannot return all versions of %s: %s", prefix, answer.Result.CancelReason)
+			}
+			for _, event := range answer.Result.Events {
+				from = event.KV.ModRevision + 1
+				value, deleted := event.KV.Value, event.Type == "DELETE"
+				if deleted {
+					value = event.Previous.Value
+				}
+				object := trace.DecodeObject(value)
+				if object == nil {
+					return fmt.Errorf("%s cannot be decoded", event.KV.Key)
+				}
+				object.SetResourceVersion(fmt.Sprint(event.KV.ModRevision))
+				h.Add(resource, object, deleted)
+			}
+		}
+		// The watch broke.
+		_ = body.Close()
 	}
 	return nil
 }

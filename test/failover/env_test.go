@@ -20,11 +20,9 @@ package failover
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,17 +34,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	typed "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/check/trace"
-	"example.com/sample-controller/test/kinds"
 	"example.com/sample-controller/test/sim"
 )
 
 const (
+	deployments  = "deployments"
+	foos         = "foos"
+	pollInterval = 100 * time.Millisecond
 	// settleTimeout bounds how long the cluster may take to converge.
 	settleTimeout     = 5 * time.Minute
 	operationsBetween = 40
@@ -54,14 +59,21 @@ const (
 
 // env is one outage or one series of leader changes: a namespace, its users, and the controllers that work on it.
 type env struct {
-	*testCluster
-
-	t         *testing.T
+	t *testing.T
+	// work is the directory that the script in hack creates and removes.
+	work string
+	// config and the clients are those of an administrator.
+	config    *rest.Config
+	kube      kubernetes.Interface
+	foos      typed.FooInterface
+	control   controlPlane
+	etcd      *etcdClient
 	namespace string
 	// replicas are all controllers in the order of their start, including those that ended.
-	replicas   []*replica
-	userConfig *rest.Config
-	users      *userGroup
+	replicas []*replica
+	users    *userGroup
+	// current is the build of this commit, previous the one that it replaces.
+	current, previous *build
 	// history has all versions of our objects, as etcd had them.
 	history *trace.History
 
@@ -74,19 +86,34 @@ func (v *violations) add(format string, args ...any) {
 	*v = append(*v, fmt.Sprintf(format, args...))
 }
 
-func newEnv(t *testing.T, c *testCluster) *env {
+// newEnv connects to the cluster and records its history, and restarts components that exit by themselves, until the
+// test has ended.
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	e := &env{testCluster: c, t: t, namespace: c.uniqueName("outage"), userConfig: c.config}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}
-	_, err := e.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	e := &env{t: t, work: os.Getenv("TEST_WORK"), history: trace.NewHistory()}
+	if e.work == "" {
+		t.Fatal("there is no cluster; run hack/e2e.sh outages or hack/e2e.sh failover")
+	}
+	var err error
+	e.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(e.work, "home", ".kube", "config"))
 	e.must(err)
+	e.config.QPS = -1
+	e.kube = kubernetes.NewForConfigOrDie(e.config)
+	e.control, err = newControlPlane(filepath.Join(e.work, "cluster"))
+	e.must(err)
+	e.etcd = &etcdClient{url: e.control.find(etcdName).flag("listen-client-urls")}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "outage-"}}
+	namespace, err = e.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	e.must(err)
+	e.namespace = namespace.Name
+	e.foos = clientset.NewForConfigOrDie(e.config).SamplecontrollerV1alpha1().Foos(e.namespace)
 	began, err := e.etcd.revision(t.Context())
 	e.must(err)
-	e.history = trace.NewHistory()
 	ctx, cancel := context.WithCancel(t.Context())
-	var recording sync.WaitGroup
+	var background sync.WaitGroup
+	background.Go(func() { e.control.supervise(ctx) })
 	for resource, prefix := range map[string]string{foos: "samplecontroller.k8s.io/foos", deployments: "deployments"} {
-		recording.Go(func() {
+		background.Go(func() {
 			if err := e.etcd.record(ctx, e.history, resource, "/registry/"+prefix+"/"+e.namespace+"/", began+1); err != nil {
 				t.Error(err)
 			}
@@ -94,36 +121,23 @@ func newEnv(t *testing.T, c *testCluster) *env {
 	}
 	t.Cleanup(func() {
 		cancel()
-		recording.Wait()
+		background.Wait()
 	})
 	return e
 }
 
-func readRules(t *testing.T) (rules trace.RuleSet) {
-	t.Helper()
-	data, err := kinds.ReadFile("../../testdata/suites.yaml")
-	if err == nil {
-		err = json.Unmarshal(data.Check, &rules)
-	}
-	if err = errors.Join(err, rules.Prepare()); err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
-
-func (e *env) startController() {
-	e.startReplica(filepath.Join(e.work, "bin", "sample-controller"), "", e.Transport, "--namespace="+e.namespace, "-v=2")
-}
-
-// startReplica starts a controller with that token behind a proxy, which sends its requests on.
-func (e *env) startReplica(program, token string, to http.RoundTripper, arguments ...string) *replica {
-	p := &proxy{Upstream: trace.Upstream{URL: e.URL, Transport: to}, address: "127.0.0.1:0", http2: token != ""}
-	e.must(p.listen())
-	e.t.Cleanup(p.close)
+// startReplica starts a controller behind a proxy, which sends its requests on as that user.
+func (e *env) startReplica(program, user string, arguments ...string) *replica {
+	config := rest.CopyConfig(e.config)
+	config.Impersonate.UserName = user
+	p, err := newProxy(config)
+	e.must(err)
+	e.t.Cleanup(func() { trace.Close(p.server) })
 	kubeconfig := filepath.Join(e.t.TempDir(), "kubeconfig")
-	e.must(trace.WriteKubeconfig(kubeconfig, p.server, token, e.namespace))
+	e.must(trace.WriteKubeconfig(kubeconfig, p.server, "", e.namespace))
 	home, arguments := "HOME="+filepath.Join(e.work, "tmp"), append([]string{"--kubeconfig=" + kubeconfig}, arguments...)
-	process, err := trace.StartRecorded(e.work, e.uniqueName("controller"), []string{home}, program, arguments...)
+	name := fmt.Sprintf("controller-%s-%d", e.namespace, len(e.replicas)+1)
+	process, err := trace.StartRecorded(e.work, name, []string{home}, program, arguments...)
 	e.must(err)
 	r := &replica{Process: process, proxy: p}
 	e.t.Cleanup(r.Kill)
@@ -136,36 +150,38 @@ func (e *env) versions() []trace.Version {
 	return all
 }
 
-func (e *env) recorded() (all []request) {
+func (e *env) recorded() (all []trace.Request) {
 	for _, r := range e.replicas {
 		all = append(all, r.proxy.recorded()...)
 	}
 	return all
 }
 
-// run starts the users, calls disrupt, stops the users, and waits until the cluster has converged.
-func (e *env) run(foosEach int, disrupt func(*env)) {
-	e.users = startUsers(e.t.Context(), e.userConfig, e.namespace, foosEach)
+// run starts the users, disrupts, stops the users, and waits until the cluster has converged.
+func (e *env) run(d *disruption) {
+	e.users = startUsers(e.t.Context(), e.foos, d.foosEach)
 	defer e.users.stop()
 	e.awaitOperations()
-	disrupt(e)
+	d.disrupt(e)
 	e.awaitOperations()
 	desired, err := e.users.finish()
 	e.must(err)
-	ended := time.Now()
-	e.poll("the cluster has converged", func(ctx context.Context) error { return e.checkConverged(ctx, desired, ended) })
+	e.poll("the cluster has converged", func(ctx context.Context) error { return e.checkConverged(ctx, desired) })
 	e.checkNoMoreWrites(desired)
 }
 
 func (e *env) checkInvariants() {
 	rules := readRules(e.t)
 	for _, r := range e.replicas {
-		e.violations = append(e.violations, judge(&rules, e.versions(), r.proxy.recorded())...)
+		e.violations = append(e.violations, judge(rules, e.versions(), r.proxy.recorded())...)
 		// A sync, or the whole process.
 		if text := r.Output(); strings.Contains(text, "panic: ") || strings.Contains(text, "Observed a panic") {
 			e.violations.add("rule 18: the controller panicked")
 		}
 	}
+	lost := slices.DeleteFunc(e.recorded(), func(r trace.Request) bool { return !r.IsLost() })
+	e.t.Logf("%d operations, %d versions, %d requests, %d without an answer, %d violations",
+		e.users.operations.Load(), len(e.versions()), len(e.recorded()), len(lost), len(e.violations))
 	for _, violation := range e.violations {
 		e.t.Error(violation)
 	}
@@ -174,18 +190,11 @@ func (e *env) checkInvariants() {
 	}
 }
 
-func (e *env) addReport(name string, took time.Duration) {
-	lost := slices.DeleteFunc(e.recorded(), func(r request) bool { return !r.IsLost() })
-	e.t.Logf("%s: %d operations, %d versions, %d requests, %d without an answer, %d violations, %.0f s",
-		name, e.users.operations.Load(), len(e.versions()), len(e.recorded()), len(lost), len(e.violations), took.Seconds())
-}
-
 func (e *env) dump() {
 	for i, r := range e.replicas {
 		var text strings.Builder
 		for _, request := range r.proxy.recorded() {
-			fmt.Fprintf(&text, "    %s +%s %s (precondition %q) → %d\n", request.At.Format("15:04:05.000000"),
-				request.answered.Sub(request.At).Round(time.Microsecond), &request, request.Precondition, request.Code)
+			fmt.Fprintf(&text, "    %s %s (precondition %q) → %d\n", request.At.Format("15:04:05.000000"), class(&request), request.Precondition, request.Code)
 		}
 		e.t.Logf("%s: the requests of controller %d:\n%s  Its output:\n%s", e.namespace, i+1, text.String(), r.Output())
 	}
@@ -225,68 +234,48 @@ func (e *env) awaitOperations() {
 		if done := e.users.operations.Load(); done < until {
 			return fmt.Errorf("%d operations left", until-done)
 		}
-		return e.users.failure()
+		return nil
 	})
 }
 
 func (e *env) killComponents(names ...string) {
 	for _, name := range names {
 		e.must(e.control.find(name).kill(e.t.Context()))
-		if name == apiServerName {
-			e.replicas[0].proxy.close()
-		}
 	}
 }
 
-// startComponents returns once etcd answers and the API server accepts connections, before they are ready.
+// startComponents returns once etcd answers. The API server needs longer.
 func (e *env) startComponents(names ...string) {
 	for _, name := range names {
-		e.must(e.control.find(name).start())
-		switch name {
-		case etcdName:
+		e.must(e.control.find(name).start(false))
+		if name == etcdName {
 			e.poll("etcd answers", func(ctx context.Context) error {
 				_, err := e.etcd.revision(ctx)
 				return err
 			})
-		case apiServerName:
-			e.poll("the API server listens", func(context.Context) error {
-				connection, err := net.Dial("tcp", e.URL.Host)
-				if err == nil {
-					err = connection.Close()
-				}
-				return err
-			})
-			e.must(e.replicas[0].proxy.listen())
 		}
 	}
 }
 
 const (
-	// stuckAfter is when a scheduled Pod that is still pending, or a Deployment whose Foo is gone, counts as stuck.
-	stuckAfter  = 45 * time.Second
-	quietRounds = 20
+	// stuckAfter is when a scheduled Pod that is still pending counts as stuck.
+	stuckAfter = 45 * time.Second
 	// quiet is longer than a controller with nothing to do waits on its own.
 	quiet = 3 * time.Second
 )
 
-// checkConverged returns nil if the namespace has the Foos and Deployments that the users want, all ready, and no
-// others, and the history has them too. It removes what others have left.
-func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo, finished time.Time) error {
+// checkConverged returns nil if the history ends with the Foos and Deployments that the users want, all ready, and no
+// others.
+func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo) error {
 	state := sim.State{Foos: map[string]*v1alpha1.Foo{}, Deployments: map[string]*appsv1.Deployment{}}
-	// The Deployments come first, so that each has a Foo in the later list if it has one at all.
-	deploymentList, err := e.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	fooList, err := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range deploymentList.Items {
-		state.Deployments[deploymentList.Items[i].Name] = &deploymentList.Items[i]
-	}
-	for i := range fooList.Items {
-		state.Foos[fooList.Items[i].Name] = &fooList.Items[i]
+	for _, v := range trace.Latest(e.versions()) {
+		switch name := v.Object.GetName(); {
+		case v.Deleted:
+		case v.Resource == foos:
+			state.Foos[name] = as[v1alpha1.Foo](e, v)
+		default:
+			state.Deployments[name] = as[appsv1.Deployment](e, v)
+		}
 	}
 	found := violations(state.Violations())
 	for name, want := range desired {
@@ -295,26 +284,24 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo,
 			found.add("Foo %s does not have the spec that its user wants, or is not ready", name)
 		}
 	}
-	live, versions := 0, e.versions()
-	for _, v := range trace.Latest(versions) {
-		if !v.Deleted {
-			live++
-		}
-	}
-	if n := len(desired); len(state.Foos) != n || len(state.Deployments) != n || live != 2*n {
-		found.add("%d Foos, %d Deployments, %d in the history: not %d", len(state.Foos), len(state.Deployments), live, n)
+	if n := len(desired); len(state.Foos) != n || len(state.Deployments) != n {
+		found.add("%d Foos, %d Deployments: not %d", len(state.Foos), len(state.Deployments), n)
 	}
 	if len(found) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("%d violations:\n%s", len(found), strings.Join(found[:min(len(found), 10)], "\n"))
-	return errors.Join(err, e.cleanUp(ctx, state, finished))
+	err := fmt.Errorf("%d violations:\n%s", len(found), strings.Join(found[:min(len(found), 10)], "\n"))
+	return errors.Join(err, e.deleteStuckPods(ctx))
 }
 
-// cleanUp does in time what other components never do. kwok forgets a Pod if its update fails during an outage; a
-// kubelet retries. The garbage collector of Kubernetes 1.37 never deletes a Deployment that the controller created
-// after awaitGarbageCollector, if the collector missed the deletion of the Foo.
-func (e *env) cleanUp(ctx context.Context, state sim.State, finished time.Time) error {
+func as[T any](e *env, v trace.Version) *T {
+	object := new(T)
+	e.must(runtime.DefaultUnstructuredConverter.FromUnstructured(v.Object.Object, object))
+	return object
+}
+
+// deleteStuckPods does what a kubelet would: kwok forgets a Pod if its update fails during an outage.
+func (e *env) deleteStuckPods(ctx context.Context) error {
 	pods, err := e.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -327,56 +314,45 @@ func (e *env) cleanUp(ctx context.Context, state sim.State, finished time.Time) 
 			err = errors.Join(err, e.kube.CoreV1().Pods(e.namespace).Delete(ctx, pod.Name, now))
 		}
 	}
-	for name, deployment := range state.Deployments {
-		owner := sim.Owner(deployment)
-		if owner == nil || time.Since(finished) < stuckAfter {
-			continue
-		}
-		if foo := state.Foos[owner.Name]; foo == nil || foo.UID != owner.UID {
-			e.t.Logf("Deleting Deployment %s, which the garbage collector left: %+v", name, owner)
-			this := *metav1.NewPreconditionDeleteOptions(string(deployment.UID))
-			err = errors.Join(err, e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, name, this))
-		}
-	}
 	return err
 }
 
-// checkNoMoreWrites checks liveness L1: the controller has nothing left to write. It enqueues every Foo, and repeats
-// that while other controllers still change Deployments.
+// checkNoMoreWrites checks liveness L1: at rest a touch of every Foo leads to no write.
 func (e *env) checkNoMoreWrites(desired map[string]desiredFoo) {
-	client := e.foos.SamplecontrollerV1alpha1().Foos(e.namespace)
-	for range quietRounds {
-		since := time.Now()
-		for name := range desired {
-			patch := fmt.Appendf(nil, `{"metadata":{"labels":{"example.com/touched":%q}}}`, e.uniqueName("touch"))
-			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error {
-				_, err := client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-				return err
-			})
-		}
-		var late []request
-		e.poll("nothing changes", func(context.Context) error {
-			late = slices.DeleteFunc(e.recorded(), func(r request) bool { return !r.writesOurs() || r.At.Before(since) })
-			_, last := e.history.All()
-			for i := range late {
-				if late[i].At.After(last) {
-					last = late[i].At
-				}
-			}
-			if time.Since(last) < quiet {
-				return errors.New("something did just now")
-			}
-			return nil
+	e.awaitQuiet()
+	touched := time.Now()
+	for name := range desired {
+		e.poll("Foo "+name+" is labeled", func(ctx context.Context) error {
+			patch := []byte(`{"metadata":{"labels":{"example.com/touched":"true"}}}`)
+			_, err := e.foos.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
 		})
-		if len(late) == 0 {
-			e.must(e.checkConverged(e.t.Context(), desired, since))
-			return
-		}
-		changed := func(v trace.Version) bool { return v.Resource == deployments && v.At.After(since) }
-		if !slices.ContainsFunc(e.versions(), changed) {
-			e.violations.add("L1: there was nothing to do, but %s was sent, and %d requests in all", &late[0], len(late))
-			return
+	}
+	e.awaitQuiet()
+	for _, w := range e.writes() {
+		if w.At.After(touched) {
+			e.violations.add("L1: there was nothing to do, but %s was sent", class(&w))
 		}
 	}
-	e.violations.add("L1: Deployments still change after %d rounds", quietRounds)
+}
+
+// writes returns what the controllers have sent to our objects.
+func (e *env) writes() []trace.Request {
+	return slices.DeleteFunc(e.recorded(), func(r trace.Request) bool { return !writesOurs(&r) })
+}
+
+// awaitQuiet waits until no object has changed for a time, and no controller has written.
+func (e *env) awaitQuiet() {
+	e.poll("nothing changes", func(context.Context) error {
+		_, last := e.history.All()
+		for _, w := range e.writes() {
+			if w.At.After(last) {
+				last = w.At
+			}
+		}
+		if time.Since(last) < quiet {
+			return errors.New("something did just now")
+		}
+		return nil
+	})
 }

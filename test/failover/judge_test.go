@@ -19,267 +19,308 @@ limitations under the License.
 package failover
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"example.com/sample-controller/test/check/trace"
 	"example.com/sample-controller/test/kinds"
 )
 
-// The rules of testdata/suites.yaml, among them S1 to S4 of the contract, judge each write of a controller. A write
-// carries the resource version as a precondition, so that it was applied to that version. A write without an answer was
-// applied if the next version shows its effect.
-
-// maxReadAge bounds the time between a read and the write of one sync on a busy machine.
+// maxReadAge bounds the time between a read and the write of one sync on a busy machine. Users change an object in
+// between: a rule may hold at any moment of that time.
 const maxReadAge = 2 * time.Second
 
-// judge returns the violations of the rules by one controller. Users change an object between a read of the controller
-// and its write: a rule may hold at any moment in between. Before a deletion it reads live: its Foo, and what else that
-// depends on. With several workers the reads of other syncs cannot be told apart.
-func judge(rules *trace.RuleSet, versions []trace.Version, requests []request) (found violations) {
-	byUser := map[string][]trace.Version{}
-	for _, v := range versions {
-		byUser[userOf(v.Object.GetName())] = append(byUser[userOf(v.Object.GetName())], v)
+// readRules returns the rules of testdata/suites.yaml, among them S1 to S4 of the contract, and one for changes of the
+// leader.
+func readRules(t *testing.T) *trace.RuleSet {
+	t.Helper()
+	rules := &trace.RuleSet{}
+	data, err := kinds.ReadFile("../../testdata/suites.yaml")
+	if err == nil {
+		err = json.Unmarshal(data.Check, rules)
 	}
-	writes, reads := map[string][]trace.Request{}, map[string][]request{}
-	for _, r := range requests {
-		switch {
-		case r.writesOurs():
-			writes[userOf(r.Name)] = append(writes[userOf(r.Name)], r.Request)
-		case !r.IsWrite():
-			reads[userOf(r.Name)] = append(reads[userOf(r.Name)], r)
-		}
-	}
-	for user, all := range writes {
-		since := func(r *trace.Request) time.Time {
-			from := r.At.Add(-maxReadAge)
-			if r.Verb != http.MethodDelete {
-				return from
-			}
-			last := slices.DeleteFunc(slices.Clone(reads[user]), func(read request) bool {
-				return read.answered.Before(from) || read.answered.After(r.At)
-			})
-			owner := ownerOf(byUser[user], r.Precondition)
-			if !slices.ContainsFunc(last, func(read request) bool { return read.Resource == foos && read.Name == owner }) {
-				return r.At
-			}
-			return slices.MinFunc(last, func(a, b request) int { return a.At.Compare(b.At) }).At
-		}
-		rules.Judge(byUser[user], all, foos, since, func(rule, message string, r *trace.Request) {
-			found.add("%s: %s: %s", rule, &request{Request: *r}, message)
-		})
-	}
-	return found
-}
-
-// userOf returns who makes objects of that name, and changes no others.
-func userOf(name string) string {
-	user, _, _ := strings.Cut(name, "-")
-	return user
-}
-
-func ownerOf(versions []trace.Version, resourceVersion string) string {
-	for _, v := range versions {
-		if by := metav1.GetControllerOf(v.Object); by != nil && v.Object.GetResourceVersion() == resourceVersion {
-			return by.Name
-		}
-	}
-	return ""
-}
-
-// leftReady returns the Foos that stopped being Ready although neither their spec changed nor their Deployment lost
-// Pods. It loses some after a scale-down that a scale-up follows at once: the Deployment is complete again before the
-// Pods of the first change are gone.
-func leftReady(versions []trace.Version) (found violations) {
-	type readiness struct{ generation, revision int64 }
-	was := map[types.UID]readiness{}
-	for _, v := range versions {
-		if v.Resource != foos {
-			continue
-		}
-		uid, generation := v.Object.GetUID(), v.Object.GetGeneration()
-		ready, reason := kinds.Ready(v.Object)
-		switch {
-		case !v.IsLive():
-			delete(was, uid)
-		case ready == "True":
-			was[uid] = readiness{generation, v.Revision}
-		case was[uid].generation == generation:
-			since := was[uid].revision
-			delete(was, uid)
-			name, _, _ := unstructured.NestedString(v.Object.Object, "spec", "deploymentName")
-			if !lostPods(versions, name, since, v.Revision) {
-				found.add("Foo %s stopped being Ready in generation %d by itself: %q", v.Object.GetName(), generation, reason)
-			}
-		}
-	}
-	return found
-}
-
-func lostPods(versions []trace.Version, name string, after, until int64) bool {
-	return slices.ContainsFunc(versions, func(v trace.Version) bool {
-		available, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "availableReplicas")
-		asked, _, _ := unstructured.NestedInt64(v.Object.Object, "spec", "replicas")
-		is := v.Resource == deployments && v.Object.GetName() == name
-		return is && after < v.Revision && v.Revision <= until && available < asked
+	const isReady = ".?status.conditions.orValue([]).exists(c, c.type == 'Ready' && c.status == 'True' && " +
+		"c.observedGeneration == after.metadata.generation)"
+	rules.Rules = append(rules.Rules, trace.Rule{
+		Name: "rule 20: a Foo stops being Ready although its Deployment has all Pods",
+		When: "request.subresource == 'status' && before" + isReady + " && !after" + isReady,
+		Must: "objects.exists(d, d.kind == 'Deployment' && d.metadata.name == after.spec.deploymentName && " +
+			"d.?status.?availableReplicas.orValue(0) < d.spec.replicas)",
 	})
+	if err = errors.Join(err, rules.Prepare()); err != nil {
+		t.Fatal(err)
+	}
+	return rules
 }
 
-// statusLatencies returns how long it took until a status had the generation of a spec change: since the change, or
-// since the handover for changes from before or during one.
-func statusLatencies(changes []specChange, versions []trace.Version, hs []*handover) (outside, across []time.Duration) {
-	ofFoo := map[types.UID][]trace.Version{}
+// judge returns what breaks the rules. No user changes what another one has made.
+func judge(rules *trace.RuleSet, versions []trace.Version, requests []trace.Request) (found violations) {
+	seen, writes := map[string][]trace.Version{}, map[string][]trace.Request{}
 	for _, v := range versions {
-		ofFoo[v.Object.GetUID()] = append(ofFoo[v.Object.GetUID()], v)
+		user, _, _ := strings.Cut(v.Object.GetName(), "-")
+		seen[user] = append(seen[user], v)
 	}
-	for _, c := range changes {
-		first := slices.IndexFunc(ofFoo[c.uid], func(v trace.Version) bool {
-			observed, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "observedGeneration")
-			return observed >= c.generation
+	for i := range requests {
+		if user, _, _ := strings.Cut(requests[i].Name, "-"); writesOurs(&requests[i]) {
+			writes[user] = append(writes[user], requests[i])
+		}
+	}
+	since := func(r *trace.Request) time.Time { return r.At.Add(-maxReadAge) }
+	for user, all := range writes {
+		rules.Judge(seen[user], all, foos, since, func(rule, message string, r *trace.Request) {
+			found.add("%s: %s: %s", rule, class(r), message)
 		})
-		if first < 0 {
-			// The user may have deleted the Foo before.
-			continue
-		}
-		reported, last := ofFoo[c.uid][first].At, (*handover)(nil)
-		for _, h := range hs {
-			if h.signalled.Before(reported) && c.at.Before(h.nextStarted) {
-				last = h
-			}
-		}
-		if last == nil {
-			outside = append(outside, reported.Sub(c.at))
-		} else {
-			across = append(across, reported.Sub(last.nextStarted))
-		}
-	}
-	return outside, across
-}
-
-// maxLatencyFactor bounds the latency after handovers as a multiple of that outside. It is greater than 1 because the
-// new leader handles everything that was queued meanwhile at once.
-const maxLatencyFactor = 4
-
-func checkLatencies(outside, across []time.Duration) (found violations) {
-	if len(outside) == 0 || len(across) == 0 {
-		found.add("too few changes to compare: %d outside handovers and %d across them", len(outside), len(across))
-	} else if late, most := slices.Max(across), slices.Max(outside); late > maxLatencyFactor*most {
-		found.add("a status came %s after a handover, but outside handovers none took more than %s", late, most)
 	}
 	return found
 }
 
-// S5 of the contract: no write of a process passes its fence after another process has acquired the lease. The proxies
-// have all writes and all versions of the Lease, and etcd's revisions order them. A write that has none, such as one
-// that was refused, is ordered by the clock.
+func writesOurs(r *trace.Request) bool {
+	return r.IsWrite() && (r.Resource == foos || r.Resource == deployments)
+}
 
+func class(r *trace.Request) string {
+	return r.Class(func(_, name string) string { return name })
+}
+
+// process is a replica that had the lease, or wanted it.
 type process struct {
 	name     string
-	requests []request
+	requests []trace.Request
 	// mayBeLate is how many writes it may have had on the way when it lost the lease: none if it was terminated.
 	mayBeLate int
 }
 
-// isFenced reports whether the write must pass the fence. Reviews and the certificate of the webhooks are not the
-// leader's work, and dry runs are no writes.
-func (r *request) isFenced() bool {
-	no := []string{"authentication.k8s.io", "authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"}
-	return r.IsWrite() && r.Resource != "leases" && r.Resource != "secrets" && !slices.Contains(no, r.Group)
-}
-
-// isGuarded reports whether the write cannot undo what a later leader did: it has a precondition or creates an object
-// of a fixed name. An Event needs none, since only the process that created it writes to it.
-func (r *request) isGuarded() bool {
-	return r.Resource == "events" || r.Precondition != "" || r.Verb == http.MethodPost && r.Name != ""
+// checkLease checks S5: no write of a process passes its fence after another process has acquired the lease. Who writes
+// the Lease has it. Etcd's revisions order the writes, and the clock those without an effect. The rules demand that a
+// write which had passed the fence before has a precondition.
+func checkLease(all []process, versions []trace.Version) (found violations) {
+	type holding struct {
+		revision int64
+		at       time.Time
+		by       string
+	}
+	var holdings []holding
+	for _, p := range all {
+		for i := range p.requests {
+			if r := &p.requests[i]; r.Resource == "leases" && r.Applied() {
+				holdings = append(holdings, holding{effectAt(r, nil), r.At, p.name})
+			}
+		}
+	}
+	slices.SortFunc(holdings, func(a, b holding) int { return int(a.revision - b.revision) })
+	for _, p := range all {
+		var late []string
+		for i := range p.requests {
+			write := &p.requests[i]
+			if !writesOurs(write) && (!write.IsWrite() || write.Resource != "events") {
+				continue
+			}
+			leader, revision := "nobody", effectAt(write, versions)
+			for _, h := range holdings {
+				if revision != 0 && h.revision < revision || revision == 0 && h.at.Before(write.At) {
+					leader = h.by
+				}
+			}
+			if leader != p.name {
+				late = append(late, fmt.Sprintf("%s while %s led", class(write), leader))
+			}
+		}
+		if len(late) > p.mayBeLate {
+			found.add("S5: %s wrote %d times without the lease, and %d at most had passed its fence before: %s",
+				p.name, len(late), p.mayBeLate, strings.Join(late, ", "))
+		}
+	}
+	return found
 }
 
 // effectAt returns the revision of the write's effect, 0 if it had none. That of a deletion is in the history only.
-func (r *request) effectAt(versions []trace.Version) int64 {
-	switch {
-	case !r.Applied() || r.Revision == r.Precondition && r.Revision != "":
-		return 0
-	case r.Deletes != "":
+func effectAt(r *trace.Request, versions []trace.Version) int64 {
+	if r.Verb == http.MethodDelete {
 		for _, v := range versions {
 			if string(v.Object.GetUID()) == r.Deletes && !v.IsLive() {
 				return v.Revision
 			}
 		}
+	}
+	if r.Revision == r.Precondition {
 		return 0
 	}
+	// A refused write has none.
 	revision, _ := strconv.ParseInt(r.Revision, 10, 64)
 	return revision
 }
 
-// acquisition is a write to the Lease that changed its holder.
-type acquisition struct {
-	request
-
-	by string
+// story is a history that steps make, with one version a second from the revision and second 1 on.
+type story struct {
+	versions []trace.Version
+	requests []trace.Request
 }
 
-func (a *acquisition) precedes(write *request, versions []trace.Version) bool {
-	if revision := write.effectAt(versions); revision != 0 {
-		return a.effectAt(nil) < revision
+type step func(*story)
+
+func unixTime(n int64) time.Time { return time.Unix(n, 0) }
+
+func (s *story) add(resource string, deleted bool, text string, arguments ...any) {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(fmt.Appendf(nil, text, arguments...), &object.Object); err != nil {
+		panic(err)
 	}
-	return a.answered.Before(write.At)
+	v := trace.Version{Resource: resource, Object: object, Deleted: deleted, Revision: int64(len(s.versions) + 1)}
+	v.At = unixTime(v.Revision)
+	object.SetResourceVersion(fmt.Sprint(v.Revision))
+	s.versions = append(s.versions, v)
 }
 
-func acquisitions(all []process) (found []acquisition) {
-	for _, p := range all {
-		for _, r := range p.requests {
-			if r.Resource == "leases" && r.effectAt(nil) != 0 {
-				found = append(found, acquisition{r, p.name})
-			}
-		}
+// foo is a version of the Foo x of user u with that status of Ready.
+func foo(generation int, deployment string, observed int, ready string) step {
+	return func(s *story) {
+		s.add(foos, false, `{apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, metadata: {name: u-x, uid: x, generation: %d},
+			spec: {deploymentName: u-%s, replicas: 2}, status: {observedGeneration: %d, conditions:
+			[{type: Ready, status: %q, reason: DeploymentProgressing, message: "", observedGeneration: %[3]d}]}}`, generation, deployment, observed, ready)
 	}
-	slices.SortFunc(found, func(a, b acquisition) int { return int(a.effectAt(nil) - b.effectAt(nil)) })
-	holder := ""
-	return slices.DeleteFunc(found, func(a acquisition) bool {
-		was := holder
-		holder = a.holder
-		return holder == "" || holder == was
-	})
 }
 
-// checkLease checks S5. It also returns how many late writes may have passed the fence before.
-func checkLease(all []process, versions []trace.Version) (passed int, found violations) {
-	leaders := acquisitions(all)
-	for _, p := range all {
-		var late []string
-		for i := range p.requests {
-			write := &p.requests[i]
-			if !write.isFenced() {
-				continue
-			}
-			leader := ""
-			for _, next := range leaders {
-				if next.precedes(write, versions) {
-					leader = next.by
-				}
-			}
-			switch {
-			case leader == "":
-				found.add("S5: %s wrote before any process had acquired the lease: %s", p.name, write)
-			case leader == p.name:
-			case !write.isGuarded():
-				found.add("S5: %s has no precondition, and %s sent it after %s had acquired the lease", write, p.name, leader)
-			default:
-				late = append(late, write.String())
-			}
-		}
-		if len(late) > p.mayBeLate {
-			found.add("S5: %s wrote %d times after another process had acquired the lease, and %d at most had passed before: %s",
-				p.name, len(late), p.mayBeLate, strings.Join(late, ", "))
-			continue
-		}
-		passed += len(late)
+// owned is a version of a Deployment of this Foo with so many available Pods of two.
+func owned(name string, available int, deleted bool) step {
+	return func(s *story) {
+		s.add(deployments, deleted, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: u-%s, uid: %[1]s, generation: 1,
+			managedFields: [{manager: sample-controller}], ownerReferences: [{name: u-x, uid: x, controller: true}]},
+			spec: {replicas: 2, strategy: {type: RollingUpdate}, template: {spec: {containers: [{name: nginx, image: nginx}]}}},
+			status: {observedGeneration: 1, updatedReplicas: 2, availableReplicas: %d}}`, name, available)
 	}
-	return passed, found
+}
+
+// sent is a request about the last version of an object, and what it leads to.
+func sent(verb, resource, name string, to step, changes ...func(*trace.Request)) step {
+	return func(s *story) {
+		r := trace.Request{Verb: verb, At: unixTime(int64(len(s.versions))), Code: http.StatusOK, Made: "u-" + name}
+		r.Resource, r.Name, r.Revision = resource, r.Made, fmt.Sprint(len(s.versions)+1)
+		for _, v := range s.versions {
+			if v.Resource == resource && v.Object.GetName() == r.Name {
+				r.Precondition = v.Object.GetResourceVersion()
+			}
+		}
+		if verb == http.MethodDelete {
+			r.Deletes = name
+		}
+		if resource == foos {
+			r.Subresource = "status"
+		}
+		for _, change := range changes {
+			change(&r)
+		}
+		s.requests = append(s.requests, r)
+		to(s)
+	}
+}
+
+// TestJudge tests that the rules find what breaks them, and that they are applied to the right moments.
+func TestJudge(t *testing.T) {
+	unconditional := func(r *trace.Request) { r.Precondition = "" }
+	muchLater := func(r *trace.Request) { r.At = r.At.Add(time.Minute) }
+	deletes := func(changes ...func(*trace.Request)) step {
+		return sent(http.MethodDelete, deployments, "a", owned("a", 2, true), changes...)
+	}
+	says := func(to step) step { return sent(http.MethodPatch, foos, "x", to) }
+	ready, renamed := foo(1, "a", 1, "True"), []step{owned("a", 2, false), foo(2, "b", 1, "True"), owned("b", 2, false)}
+	for name, test := range map[string]struct {
+		// want begins the only violation, "" is for none.
+		want  string
+		steps []step
+	}{
+		"all is well": {"", []step{foo(1, "a", 0, ""), sent(http.MethodPost, deployments, "a", owned("a", 2, false)), says(ready),
+			foo(2, "b", 1, "True"), sent(http.MethodPost, deployments, "b", owned("b", 2, false)), deletes(), says(foo(2, "b", 2, "True"))}},
+		"a blind patch": {"S1 and rule 10", []step{ready, owned("a", 2, false),
+			sent(http.MethodPatch, deployments, "a", owned("a", 2, false), unconditional)}},
+		"a name that the Foo never had": {"S2: a name", []step{foo(1, "a", 0, ""),
+			sent(http.MethodPost, deployments, "b", owned("b", 2, false))}},
+		"the generation goes back":                      {"S3: observed", []step{foo(2, "a", 2, "False"), says(foo(2, "a", 1, "False"))}},
+		"Ready before all Pods are":                     {"S2 and S3", []step{foo(1, "a", 0, ""), owned("a", 1, false), says(ready)}},
+		"progress without a Deployment":                 {"S3: the spec", []step{foo(1, "a", 0, ""), says(foo(1, "a", 1, "False"))}},
+		"a deletion that was right when it was decided": {"", append(slices.Clone(renamed), owned("b", 0, false), deletes())},
+		"a deletion that was right long ago":            {"S1, S4 and rule 8", append(slices.Clone(renamed), owned("b", 0, false), deletes(muchLater))},
+		"the Deployment has lost Pods":                  {"", []step{ready, owned("a", 1, false), says(foo(1, "a", 1, "False"))}},
+		"the Foo stops being Ready by itself":           {"rule 20", []step{owned("a", 2, false), ready, says(foo(1, "a", 1, "False"))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &story{}
+			for _, step := range test.steps {
+				step(s)
+			}
+			expect(t, judge(readRules(t), s.versions, s.requests), test.want)
+		})
+	}
+}
+
+func expect(t *testing.T, found violations, want string) {
+	t.Helper()
+	if want == "" && len(found) > 0 || want != "" && (len(found) != 1 || !strings.HasPrefix(found[0], want)) {
+		t.Errorf("want %q; violations: %s", want, strings.Join(found, "\n"))
+	}
+}
+
+// TestLease: process a leads from revision and second 10 on, and process b from 20 on. Only a may be frozen.
+func TestLease(t *testing.T) {
+	const once, thrice = "S5: a wrote 1 times", "S5: a wrote 3 times"
+	// write is applied with that revision, or refused if that is 0, and sent at that second.
+	write := func(verb, resource string, revision, second int64) trace.Request {
+		r := trace.Request{Verb: verb, At: unixTime(second), Precondition: "1"}
+		if r.Resource, r.Code = resource, http.StatusConflict; revision != 0 {
+			r.Revision, r.Code = fmt.Sprint(revision), http.StatusOK
+		}
+		return r
+	}
+	lease := func(revision int64) trace.Request { return write(http.MethodPut, "leases", revision, revision) }
+	patch := func(revision, second int64) trace.Request {
+		return write(http.MethodPatch, deployments, revision, second)
+	}
+	deletion := func(uid string, second int64) trace.Request {
+		r := write(http.MethodDelete, deployments, 0, second)
+		r.Code, r.Deletes = http.StatusOK, uid
+		return r
+	}
+	s := &story{}
+	owned("early", 2, true)(s)
+	owned("late", 2, true)(s)
+	s.versions[0].Revision, s.versions[1].Revision = 19, 21
+	for name, test := range map[string]struct {
+		want   string
+		frozen bool
+		a, b   []trace.Request
+	}{
+		"a, then b":                                   {a: []trace.Request{patch(19, 19)}, b: []trace.Request{patch(21, 21)}},
+		"a acquires the lease again":                  {a: []trace.Request{lease(30), patch(31, 31)}},
+		"the former leader writes on":                 {want: once, a: []trace.Request{patch(21, 21)}},
+		"each worker of a frozen leader had passed":   {frozen: true, a: []trace.Request{patch(21, 21), patch(22, 21)}},
+		"a frozen leader writes on":                   {want: thrice, frozen: true, a: []trace.Request{patch(21, 21), patch(22, 21), patch(23, 21)}},
+		"a write is sent before, but applied after":   {want: once, a: []trace.Request{patch(21, 19)}},
+		"a write is sent after, but applied before":   {a: []trace.Request{patch(19, 21)}},
+		"a refused write":                             {want: once, a: []trace.Request{patch(0, 21)}},
+		"a write that was refused before":             {a: []trace.Request{patch(0, 19)}},
+		"a write without an effect":                   {want: once, a: []trace.Request{patch(1, 21)}},
+		"a deletion":                                  {want: once, a: []trace.Request{deletion("late", 19)}},
+		"a deletion before":                           {a: []trace.Request{deletion("early", 21)}},
+		"an Event":                                    {want: once, a: []trace.Request{write(http.MethodPost, "events", 21, 21)}},
+		"a write before the first leader":             {want: "S5: b wrote 1 times", b: []trace.Request{patch(9, 9)}},
+		"a write of a process that does not lead yet": {want: "S5: b wrote 1 times", b: []trace.Request{patch(11, 11)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := process{name: "a", requests: append([]trace.Request{lease(10), lease(15)}, test.a...)}
+			b := process{name: "b", requests: append([]trace.Request{lease(20)}, test.b...)}
+			if test.frozen {
+				a.mayBeLate = 2
+			}
+			expect(t, checkLease([]process{a, b}, s.versions), test.want)
+		})
+	}
 }

@@ -22,18 +22,17 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"path/filepath"
+	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -44,9 +43,7 @@ import (
 
 const (
 	systemNamespace = "sample-controller-system"
-	serviceAccount  = "sample-controller"
-	// tokenSeconds is longer than any run of the suite.
-	tokenSeconds = 2 * 60 * 60
+	serviceAccount  = "system:serviceaccount:" + systemNamespace + ":sample-controller"
 )
 
 // The bounds of leader election in retry periods: a candidate retries after 1 to 2.2 periods, and counts the lease
@@ -74,15 +71,13 @@ type build struct {
 	gracePeriod, retry time.Duration
 }
 
-func readBuild(program, manifest string) (*build, error) {
+func (e *env) readBuild(program, manifest string) *build {
 	objects, err := trace.ReadObjects(manifest)
-	if err != nil {
-		return nil, err
-	}
+	e.must(err)
 	deployment, b := &appsv1.Deployment{}, &build{program: program, retry: 2 * time.Second}
 	for _, object := range objects {
 		if object.GetKind() == "Deployment" {
-			err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment)
+			e.must(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment))
 		}
 	}
 	pod := &deployment.Spec.Template.Spec
@@ -95,90 +90,51 @@ func readBuild(program, manifest string) (*build, error) {
 			argument = name + "=127.0.0.1:0"
 		case name == "--leader-elect-retry-period":
 			b.retry, err = time.ParseDuration(value)
+			e.must(err)
 		}
 		b.arguments = append(b.arguments, argument)
 	}
 	// A Pod reads its namespace from a file. -v=2 logs when workers start.
 	b.arguments = append(b.arguments, "--leader-elect-resource-namespace="+systemNamespace, "-v=2")
-	return b, err
+	return b
 }
 
-// failoverEnv is an env with replicas that follow each other as leader, with the flags of the manifests and the rights
-// of their service account. API Priority and Fairness applies to them and to the users.
-type failoverEnv struct {
-	*env
-
-	pods *rest.Config
-	// currentBuild is the build of this commit, previousBuild the one that it replaces.
-	currentBuild, previousBuild *build
-	handovers                   []*handover
+// startBuild starts a replica with the rights of the service account, to which API Priority and Fairness applies.
+func (e *env) startBuild(b *build) *replica {
+	return e.startReplica(b.program, serviceAccount, b.arguments...)
 }
 
-type handover struct {
-	cause string
-	// signalled and exited are about the old leader, and nextStarted is when the next one started its workers.
-	signalled, exited, nextStarted time.Time
-	promised                       time.Duration
+// replica is one controller process behind its own proxy.
+type replica struct {
+	*trace.Process
+
+	proxy *proxy
+	// started is when the test saw that it had started its workers.
+	started time.Time
+	// stopping is set before the test terminates or kills the replica.
+	stopping bool
 }
 
-func (h *handover) took() time.Duration  { return h.nextStarted.Sub(h.signalled) }
-func (h *handover) drain() time.Duration { return h.exited.Sub(h.signalled) }
-
-func newFailoverEnv(e *env) *failoverEnv {
-	f := &failoverEnv{env: e, pods: rest.AnonymousClientConfig(e.config)}
-	var err error
-	f.currentBuild, err = readBuild(filepath.Join(e.work, "bin", "sample-controller"), "../../artifacts/deploy/install.yaml")
-	e.must(err)
-	former := filepath.Join(e.work, "former")
-	f.previousBuild, err = readBuild(filepath.Join(former, "sample-controller"), filepath.Join(former, "install.yaml"))
-	e.must(err)
-	accounts := e.kube.CoreV1().ServiceAccounts(systemNamespace)
-	token, err := accounts.CreateToken(e.t.Context(), serviceAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
-	}, metav1.CreateOptions{})
-	e.must(err)
-	f.pods.BearerToken = token.Status.Token
-	f.checkFlow(f.pods, "service-accounts")
-	const name = "editor"
-	_, err = e.kube.RbacV1().RoleBindings(e.namespace).Create(e.t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}, metav1.CreateOptions{})
-	e.must(err)
-	e.userConfig = rest.CopyConfig(e.config)
-	e.userConfig.Impersonate.UserName = name
-	f.checkFlow(e.userConfig, "global-default")
-	return f
-}
-
-// checkFlow checks that API Priority and Fairness applies to a user. An administrator is exempt.
-func (e *failoverEnv) checkFlow(config *rest.Config, schema string) {
-	transport, err := rest.TransportFor(config)
-	e.must(err)
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.URL.JoinPath("version").String(), nil)
-	e.must(err)
-	response, err := transport.RoundTrip(request)
-	e.must(err)
-	defer response.Body.Close()
-	want, err := e.kube.FlowcontrolV1().FlowSchemas().Get(e.t.Context(), schema, metav1.GetOptions{})
-	e.must(err)
-	if got := response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); got != string(want.UID) {
-		e.violations.add("a request matched the flow schema %q in place of %s", got, schema)
+func (r *replica) leads() bool {
+	if r.started.IsZero() && strings.Contains(r.Output(), "Started workers") {
+		r.started = time.Now()
 	}
+	return !r.started.IsZero()
 }
 
-// startBuild starts a replica, whose proxy sends the credentials of its Pod only.
-func (e *failoverEnv) startBuild(b *build) *replica {
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(e.config))
-	e.must(err)
-	return e.startReplica(b.program, e.pods.BearerToken, transport, b.arguments...)
+func (r *replica) exited() bool {
+	select {
+	case <-r.Done:
+		return true
+	default:
+		return false
+	}
 }
 
 var servedHealth = regexp.MustCompile(`"Serving" what="health" address="([^"]+)"`)
 
 // awaitReplicaReady waits until the replica is ready, as a rolling update does before it continues.
-func (e *failoverEnv) awaitReplicaReady(started *replica) {
+func (e *env) awaitReplicaReady(started *replica) {
 	e.poll("a replica is ready", func(context.Context) error {
 		found := servedHealth.FindStringSubmatch(started.Output())
 		if found == nil {
@@ -188,15 +144,14 @@ func (e *failoverEnv) awaitReplicaReady(started *replica) {
 		if err != nil {
 			return err
 		}
-		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
+			err = errors.New(response.Status)
 		}
-		return nil
+		return errors.Join(err, response.Body.Close())
 	})
 }
 
-func (e *failoverEnv) awaitLeader() (leader *replica) {
+func (e *env) awaitLeader() (leader *replica) {
 	e.poll("a replica leads", func(context.Context) error {
 		for _, leader = range e.replicas {
 			if !leader.stopping && leader.leads() {
@@ -208,17 +163,17 @@ func (e *failoverEnv) awaitLeader() (leader *replica) {
 	return leader
 }
 
-func (e *failoverEnv) getLease() *coordinationv1.LeaseSpec {
+func (e *env) getLease() *coordinationv1.LeaseSpec {
 	leases := e.kube.CoordinationV1().Leases(systemNamespace)
 	lease, err := leases.Get(e.t.Context(), "sample-controller", metav1.GetOptions{})
 	e.must(err)
 	return &lease.Spec
 }
 
-func (e *failoverEnv) succeed(leader *replica, signal syscall.Signal, cause string, meanwhile func()) {
+func (e *env) succeed(leader *replica, signal syscall.Signal, cause string, meanwhile func()) {
 	var next *replica
 	e.handOver(leader, signal, cause, func() {
-		next = e.startBuild(e.currentBuild)
+		next = e.startBuild(e.current)
 		meanwhile()
 	})
 	e.awaitReplicaReady(next)
@@ -226,32 +181,32 @@ func (e *failoverEnv) succeed(leader *replica, signal syscall.Signal, cause stri
 }
 
 // replaceLeader sends the signal to the leader and starts another replica at once, as the ReplicaSet controller does.
-func (e *failoverEnv) replaceLeader(signal syscall.Signal) {
+func (e *env) replaceLeader(signal syscall.Signal) {
 	e.succeed(e.awaitLeader(), signal, signal.String(), func() {})
 }
 
 // replaceHangingLeader terminates the leader while its writes hang. They hang for longer than another replica would
 // wait for a lease that the leader released too early.
-func (e *failoverEnv) replaceHangingLeader() {
+func (e *env) replaceHangingLeader() {
 	leader := e.awaitLeader()
 	open := leader.proxy.writes.close()
 	defer open()
 	e.poll("a write hangs", func(context.Context) error {
-		hangs := func(r request) bool { return r.writesOurs() && r.answered.IsZero() }
+		hangs := func(r trace.Request) bool { return writesOurs(&r) && r.Code == 0 }
 		if slices.ContainsFunc(leader.proxy.recorded(), hangs) {
 			return nil
 		}
 		return errors.New("no write does")
 	})
 	e.succeed(leader, syscall.SIGTERM, "terminated while its writes hang", func() {
-		trace.Pause(e.t.Context(), periods(hangPeriods, e.currentBuild.retry))
+		trace.Pause(e.t.Context(), periods(hangPeriods, e.current.retry))
 		open()
 	})
 }
 
 // replaceFrozenLeader stops the process of the leader until another replica has taken over and worked, and resumes it.
 // It must exit at once, without a write.
-func (e *failoverEnv) replaceFrozenLeader() {
+func (e *env) replaceFrozenLeader() {
 	leader := e.awaitLeader()
 	var resumed time.Time
 	e.succeed(leader, syscall.SIGSTOP, "stopped until another replica leads", func() {
@@ -264,7 +219,7 @@ func (e *failoverEnv) replaceFrozenLeader() {
 }
 
 // replaceUnansweredLeader lets all requests of the leader hang. It must exit at the renew deadline.
-func (e *failoverEnv) replaceUnansweredLeader() {
+func (e *env) replaceUnansweredLeader() {
 	leader := e.awaitLeader()
 	open := leader.proxy.all.close()
 	defer open()
@@ -275,7 +230,7 @@ func (e *failoverEnv) replaceUnansweredLeader() {
 }
 
 // checkLeaseLost checks how a leader exited that lost its lease: within a second of the time until it can notice.
-func (e *failoverEnv) checkLeaseLost(leader *replica, took, until time.Duration) {
+func (e *env) checkLeaseLost(leader *replica, took, until time.Duration) {
 	if code := leader.ProcessState.ExitCode(); code != 1 {
 		e.violations.add("rule 20: a leader that lost its lease exited with %d, want 1", code)
 	}
@@ -285,11 +240,11 @@ func (e *failoverEnv) checkLeaseLost(leader *replica, took, until time.Duration)
 }
 
 // handOver sends the signal to the leader, waits until another replica has started, and checks how long that took.
-func (e *failoverEnv) handOver(leader *replica, signal syscall.Signal, cause string, meanwhile func()) {
+func (e *env) handOver(leader *replica, signal syscall.Signal, cause string, meanwhile func()) {
 	before := e.getLease()
 	length := time.Duration(ptr.Deref(before.LeaseDurationSeconds, 0)) * time.Second
 	leader.stopping = true
-	h := &handover{cause: cause, signalled: time.Now()}
+	signalled := time.Now()
 	e.must(leader.Cmd.Process.Signal(signal))
 	last := e.getLease()
 	meanwhile()
@@ -298,26 +253,23 @@ func (e *failoverEnv) handOver(leader *replica, signal syscall.Signal, cause str
 		last = e.getLease()
 	}
 	<-leader.Done
-	h.exited = leader.ExitedAt
-	h.nextStarted = e.awaitLeader().started
-	e.handovers = append(e.handovers, h)
-	var limit time.Duration
+	drain := leader.ExitedAt.Sub(signalled)
+	took := e.awaitLeader().started.Sub(signalled)
+	promised := length + periods(lostPeriods, e.current.retry)
+	limit := periods(lostSlack, promised)
 	if signal == syscall.SIGTERM {
 		// The lease is released when the old leader has finished its syncs.
-		h.promised = h.drain() + periods(releasedPeriods, e.currentBuild.retry)
-		limit = h.drain() + periods(releasedSlack*releasedPeriods, e.currentBuild.retry)
+		promised = drain + periods(releasedPeriods, e.current.retry)
+		limit = drain + periods(releasedSlack*releasedPeriods, e.current.retry)
 		if held := ptr.Deref(last.HolderIdentity, ""); held == ptr.Deref(before.HolderIdentity, "") {
 			e.violations.add("%s: the leader exited without releasing its Lease", cause)
 		}
-	} else {
-		h.promised = length + periods(lostPeriods, e.currentBuild.retry)
-		limit = periods(lostSlack, h.promised)
-		if acquired := e.getLease().AcquireTime; acquired.Time.Before(last.RenewTime.Add(length)) {
-			e.violations.add("%s: the Lease was renewed at %s for %s, acquired at %s", cause, last.RenewTime, length, acquired)
-		}
+	} else if acquired := e.getLease().AcquireTime; acquired.Time.Before(last.RenewTime.Add(length)) {
+		e.violations.add("%s: the Lease was renewed at %s for %s, acquired at %s", cause, last.RenewTime, length, acquired)
 	}
-	if h.took() > limit {
-		e.violations.add("%s: it took %s, promised are %s, a slow machine may take %s", cause, h.took(), h.promised, limit)
+	e.t.Logf("%s: %s of %s; the leader exited after %s", cause, took, promised, drain)
+	if took > limit {
+		e.violations.add("%s: it took %s, promised are %s, a slow machine may take %s", cause, took, promised, limit)
 	}
 }
 
@@ -326,22 +278,23 @@ func periods(count float64, retry time.Duration) time.Duration {
 }
 
 // awaitExit waits until a terminated replica has exited, and checks its exit code and the grace period.
-func (e *failoverEnv) awaitExit(old *replica) {
+func (e *env) awaitExit(old *replica) {
 	terminatedAt := time.Now()
-	select {
-	case <-old.Done:
-	case <-time.After(waitTimeout):
-		e.fatalf("a replica does not exit")
-	}
+	e.poll("a replica exits", func(context.Context) error {
+		if !old.exited() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
 	if code := old.ProcessState.ExitCode(); code != 0 {
 		e.violations.add("rule 20: a replica exited with %d after SIGTERM", code)
 	}
-	if took := old.ExitedAt.Sub(terminatedAt); took > e.currentBuild.gracePeriod {
-		e.violations.add("a replica exited %s after SIGTERM; a kubelet kills it after %s", took, e.currentBuild.gracePeriod)
+	if took := old.ExitedAt.Sub(terminatedAt); took > e.current.gracePeriod {
+		e.violations.add("a replica exited %s after SIGTERM; a kubelet kills it after %s", took, e.current.gracePeriod)
 	}
 }
 
-func (e *failoverEnv) terminateAll() {
+func (e *env) terminateAll() {
 	leader := e.awaitLeader()
 	others := slices.DeleteFunc(slices.Clone(e.replicas), func(r *replica) bool { return r == leader })
 	for _, old := range append(others, leader) {
@@ -351,8 +304,109 @@ func (e *failoverEnv) terminateAll() {
 	}
 }
 
-func (e *failoverEnv) terminate(old *replica) {
+func (e *env) terminate(old *replica) {
 	old.stopping = true
 	e.must(old.Cmd.Process.Signal(syscall.SIGTERM))
 	e.awaitExit(old)
+}
+
+// proxy is between one controller and the API server. It records requests, and can hold them.
+type proxy struct {
+	trace.Upstream
+
+	server *httptest.Server
+	// all holds all requests and watch events, and writes what is written to our objects.
+	all, writes barrier
+
+	mu       sync.Mutex
+	requests []*trace.Request
+}
+
+// newProxy returns a proxy that sends requests on as that user.
+func newProxy(config *rest.Config) (*proxy, error) {
+	to, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{Upstream: trace.Upstream{URL: to, Transport: transport}}
+	p.server = trace.NewServer(p)
+	p.server.StartTLS()
+	return p, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+	p.all.wait(incoming.Context())
+	to, ok := trace.ParsePath(incoming.URL.Path)
+	read, body := trace.ReadRequest(incoming, to)
+	switch isList := !read.IsWrite() && to.Name == ""; {
+	case ok && isList && incoming.URL.Query().Get("watch") != "":
+		p.serveWatch(w, incoming)
+	case !ok || isList:
+		p.Forward(incoming, body).Write(w)
+	default:
+		p.serveRequest(w, incoming, read, body)
+	}
+}
+
+func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, r *trace.Request, body []byte) {
+	p.mu.Lock()
+	r.At = time.Now()
+	p.requests = append(p.requests, r)
+	p.mu.Unlock()
+	if writesOurs(r) {
+		p.writes.wait(incoming.Context())
+	}
+	response := p.Forward(incoming, body)
+	p.mu.Lock()
+	r.Answered(response)
+	p.mu.Unlock()
+	response.Write(w)
+}
+
+// serveWatch forwards a watch, and breaks it after it was held: the controller watches on from its last version.
+func (p *proxy) serveWatch(w http.ResponseWriter, incoming *http.Request) {
+	p.Watch(w, incoming, func(int) {}, func(e *trace.Event) bool {
+		if p.all.wait(incoming.Context()) {
+			panic(http.ErrAbortHandler)
+		}
+		trace.Send(w, trace.MustEncode(e))
+		return true
+	})
+}
+
+func (p *proxy) recorded() (copies []trace.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.requests {
+		copies = append(copies, *r)
+	}
+	return copies
+}
+
+// barrier holds requests while it is closed. The zero value is open.
+type barrier struct{ mu sync.RWMutex }
+
+// close holds requests until the caller calls open.
+func (b *barrier) close() (open func()) {
+	b.mu.Lock()
+	return sync.OnceFunc(b.mu.Unlock)
+}
+
+// wait waits while the barrier is closed, and reports whether it was. A request whose client is gone ends then.
+func (b *barrier) wait(ctx context.Context) bool {
+	if b.mu.TryRLock() {
+		b.mu.RUnlock()
+		return false
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return true
 }

@@ -19,30 +19,23 @@ limitations under the License.
 package failover
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	appstyped "k8s.io/client-go/kubernetes/typed/apps/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	typed "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/check/trace"
-	"example.com/sample-controller/test/sim"
 )
 
 const (
@@ -67,50 +60,32 @@ func (d desiredFoo) matches(foo *v1alpha1.Foo) bool {
 // user changes Foos that no other user changes. It retries each operation until it succeeds, so that lost answers do
 // not change the final state.
 type user struct {
-	client      typed.FooInterface
-	deployments appstyped.DeploymentInterface
-	random      *rand.Rand
+	client typed.FooInterface
+	random *rand.Rand
 	// prefix begins the names that this user makes, and made counts them.
 	prefix  string
 	made    int
 	desired map[string]desiredFoo
-	changes []specChange
-}
-
-type specChange struct {
-	uid        types.UID
-	generation int64
-	at         time.Time
 }
 
 type userGroup struct {
 	users []*user
 	stop  context.CancelFunc
-	wg    sync.WaitGroup
-	// operations counts the finished operations of all users, and failed is why one gave up, if one did.
+	errgroup.Group
+
+	// operations counts the finished operations of all users.
 	operations atomic.Int64
-	failed     atomic.Pointer[error]
 }
 
 // startUsers starts users with foosEach Foos each. The sequence of operations is the same in every run; its length
 // depends on when finish is called.
-func startUsers(ctx context.Context, as *rest.Config, namespace string, foosEach int) *userGroup {
+func startUsers(ctx context.Context, client typed.FooInterface, foosEach int) *userGroup {
 	working, stop := context.WithCancel(ctx)
 	g := &userGroup{stop: stop}
 	for i := range countOfUsers {
-		u := &user{
-			client:      clientset.NewForConfigOrDie(as).SamplecontrollerV1alpha1().Foos(namespace),
-			deployments: kubernetes.NewForConfigOrDie(as).AppsV1().Deployments(namespace),
-			random:      rand.New(rand.NewPCG(1, uint64(i))),
-			prefix:      fmt.Sprintf("u%d-", i),
-			desired:     map[string]desiredFoo{},
-		}
+		u := &user{client: client, random: rand.New(rand.NewPCG(1, uint64(i))), prefix: fmt.Sprintf("u%d-", i), desired: map[string]desiredFoo{}}
 		g.users = append(g.users, u)
-		g.wg.Go(func() {
-			if err := u.run(ctx, working, foosEach, &g.operations); err != nil {
-				g.failed.Store(&err)
-			}
-		})
+		g.Go(func() error { return u.run(ctx, working, foosEach, &g.operations) })
 	}
 	return g
 }
@@ -118,15 +93,13 @@ func startUsers(ctx context.Context, as *rest.Config, namespace string, foosEach
 // finish waits until the users have finished their current operation, and returns the specs that they want.
 func (g *userGroup) finish() (map[string]desiredFoo, error) {
 	g.stop()
-	g.wg.Wait()
+	err := g.Wait()
 	desired := map[string]desiredFoo{}
 	for _, u := range g.users {
 		maps.Copy(desired, u.desired)
 	}
-	return desired, g.failure()
+	return desired, err
 }
-
-func (g *userGroup) failure() error { return *cmp.Or(g.failed.Load(), new(error)) }
 
 func (u *user) run(ctx, working context.Context, count int, operations *atomic.Int64) error {
 	for range count {
@@ -154,21 +127,12 @@ func (u *user) operate(ctx context.Context) error {
 	case chance < 65:
 		want.deployment = u.uniqueName("web")
 		return u.write(ctx, one, want)
-	case chance < 85:
+	case chance < 90:
 		want.deployment, theirs.deployment = theirs.deployment, want.deployment
 		if err := u.write(ctx, one, want); err != nil || one == other {
 			return err
 		}
 		return u.write(ctx, other, theirs)
-	case chance < 93:
-		// The new Foo has the same name and the same deploymentName.
-		if err := u.delete(ctx, one); err != nil {
-			return err
-		}
-		if err := u.awaitGarbageCollector(ctx, one); err != nil {
-			return err
-		}
-		return u.write(ctx, one, want)
 	}
 	if err := u.delete(ctx, one); err != nil {
 		return err
@@ -195,19 +159,14 @@ func (u *user) write(ctx context.Context, name string, want desiredFoo) error {
 	return u.retry(ctx, "writing Foo "+name, func(ctx context.Context) error {
 		foo, err := u.client.Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case err == nil && want.matches(foo):
-			return nil
-		case err == nil:
+		case err == nil && !want.matches(foo):
 			foo.Spec.DeploymentName, foo.Spec.Replicas = want.deployment, ptr.To(want.replicas)
-			foo, err = u.client.Update(ctx, foo, metav1.UpdateOptions{})
+			_, err = u.client.Update(ctx, foo, metav1.UpdateOptions{})
 		case apierrors.IsNotFound(err) && !exists:
-			foo, err = u.client.Create(ctx, &v1alpha1.Foo{
+			_, err = u.client.Create(ctx, &v1alpha1.Foo{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       v1alpha1.FooSpec{DeploymentName: want.deployment, Replicas: ptr.To(want.replicas)},
 			}, metav1.CreateOptions{})
-		}
-		if err == nil {
-			u.changes = append(u.changes, specChange{foo.UID, foo.Generation, time.Now()})
 		}
 		return err
 	})
@@ -226,24 +185,6 @@ func (u *user) delete(ctx context.Context, name string) error {
 			err = errors.New("it exists")
 		}
 		return err
-	})
-}
-
-// awaitGarbageCollector waits until the Deployments of a deleted Foo are gone. The garbage collector of Kubernetes 1.37
-// never deletes them if its watch breaks and it then lists a new Foo of the same name: an update event with another UID
-// does not tell it that the old object is gone.
-func (u *user) awaitGarbageCollector(ctx context.Context, name string) error {
-	return u.retry(ctx, "waiting until the garbage collector is done with "+name, func(ctx context.Context) error {
-		list, err := u.deployments.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if ref := sim.Owner(&list.Items[i]); ref != nil && ref.Name == name {
-				return fmt.Errorf("Deployment %s exists", list.Items[i].Name)
-			}
-		}
-		return nil
 	})
 }
 
