@@ -193,9 +193,19 @@ func (c *cluster) add(resource string, object *unstructured.Unstructured, event 
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
+// unlike are fields whose values differ although nothing that matters does: those that each object has of its own, how
+// often another controller acted, the touch, and the scheduler's choice.
+func unlike() []string {
+	return []string{
+		"/metadata/uid", "/metadata/resourceVersion", "/metadata/creationTimestamp", "/metadata/managedFields",
+		"/metadata/namespace", "/metadata/name", "/metadata/generation", "/metadata/annotations/" + touched,
+		"/metadata/annotations/deployment.kubernetes.io~1revision", "/spec/nodeName",
+	}
+}
+
 // stateOf returns the state after the versions: of the resources in tracked, and of their status where tracked has
 // resource/status, because another controller may write it.
-func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) state {
+func stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) state {
 	words, last := []string{names.namespace, "NAMESPACE"}, trace.Latest(versions)
 	for i := range versions {
 		// In order, because an alias may be a number: of the objects that still exist.
@@ -209,32 +219,21 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 		if v.Deleted || !tracked[v.Resource] {
 			continue
 		}
-		object := v.Object.DeepCopy().Object
-		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name", "generation"} {
-			unstructured.RemoveNestedField(object, "metadata", field)
-		}
-		// How often another controller acted is no part of the end.
-		annotations := v.Object.GetAnnotations()
-		delete(annotations, touched)
-		delete(annotations, "deployment.kubernetes.io/revision")
-		if len(annotations) == 0 {
-			annotations = nil
-		}
-		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
-		// The scheduler's choice.
-		unstructured.RemoveNestedField(object, "spec", "nodeName")
-		if conditions, ok, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions"); ok {
-			sortByType(conditions)
-		}
+		without, generation := unlike(), strconv.FormatInt(v.Object.GetGeneration(), 10)
 		if !tracked[v.Resource+"/status"] {
-			delete(object, "status")
+			without = append(without, "/status")
 		}
+		object := v.Object.DeepCopy().Object
+		sortConditions(object)
 		prefix := v.Resource + " " + names.of(v.Resource, v.Object.GetName()) + " "
 		for path, value := range trace.Flatten(object) {
+			if slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(path+"/", p+"/") }) {
+				continue
+			}
 			word := replace.Replace(fmt.Sprint(value))
 			if _, err := time.Parse(time.RFC3339, word); err == nil {
 				word = "<time>"
-			} else if strings.HasSuffix(path, "/observedGeneration") && word == strconv.FormatInt(v.Object.GetGeneration(), 10) {
+			} else if strings.HasSuffix(path, "/observedGeneration") && word == generation {
 				// The generation of some kinds grows when check touches their annotations.
 				word = "<generation>"
 			} else if strings.HasPrefix(word, "kube-api-access-") {
@@ -247,10 +246,11 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 	return s
 }
 
-// sortByType sorts conditions, whose order has no meaning.
-func sortByType(conditions any) {
-	list, _ := conditions.([]any)
-	slices.SortFunc(list, func(a, b any) int {
+// sortConditions sorts conditions by their type: their order has no meaning.
+func sortConditions(object map[string]any) {
+	list, _, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions")
+	conditions, _ := list.([]any)
+	slices.SortFunc(conditions, func(a, b any) int {
 		x, _ := a.(map[string]any)
 		y, _ := b.(map[string]any)
 		return strings.Compare(fmt.Sprint(x["type"]), fmt.Sprint(y["type"]))
@@ -259,8 +259,7 @@ func sortByType(conditions any) {
 
 // differences returns the lines in which two states differ, without the ignored ones. An object that one of them lacks
 // is one line.
-func differences(want, got state, ignored func(string) bool) []string {
-	var lines []string
+func differences(want, got state, ignored func(string) bool) (lines []string) {
 	keys := maps.Clone(want)
 	maps.Copy(keys, got)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -271,16 +270,22 @@ func differences(want, got state, ignored func(string) bool) []string {
 		_, exists := got[object+"/kind"]
 		switch {
 		case ignored(key) || inWant == inGot && a == b:
-		case wanted != exists && !strings.HasSuffix(key, " /kind"):
-		case wanted != exists && exists:
-			lines = append(lines, "+ "+key+": "+b)
-		case wanted != exists:
-			lines = append(lines, "- "+key+": "+a)
-		default:
+		case wanted == exists:
 			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
+		case !strings.HasSuffix(key, " /kind"):
+		case exists:
+			lines = append(lines, "+ "+key+": "+b)
+		default:
+			lines = append(lines, "- "+key+": "+a)
 		}
 	}
 	return lines
+}
+
+// keyOf returns the key in a line of differences.
+func keyOf(line string) string {
+	key, _, _ := strings.Cut(line[2:], ": ")
+	return key
 }
 
 // decode returns the scalars of a patch.
@@ -294,21 +299,13 @@ func decode(patch []byte) map[string]any {
 
 // scalars returns the paths of the scalars that begin so, sorted.
 func scalars(object map[string]any, prefixes ...string) []string {
-	var paths []string
-	for path, value := range trace.Flatten(object) {
-		switch value.(type) {
-		case map[string]any, []any, nil:
-			continue
-		}
-		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	return paths
+	values := trace.Flatten(object)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(path string) bool {
+		return others(values[path]) == nil || !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) })
+	})
 }
 
-// others returns values that users may put in place of that one.
+// others returns values that users may put in place of that one, nil if it is no scalar.
 func others(value any) []any {
 	switch v := value.(type) {
 	case bool:
@@ -327,18 +324,17 @@ func others(value any) []any {
 }
 
 // change returns a JSON patch that gives the scalar at the path one of these values, and the object with it: the first
-// one that the API server accepts in a dry run.
+// one that the API server accepts in a dry run, and keeps.
 func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string, values []any) (json.RawMessage, *unstructured.Unstructured, error) {
 	last := errors.New("the object has no scalar there")
 	for _, value := range values {
 		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
 		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
+			err = errors.New("the API server does not keep the change")
+		}
 		if err != nil {
 			last = err
-			continue
-		}
-		if fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
-			last = errors.New("the API server does not keep the change")
 			continue
 		}
 		// The answer of the API server may have fields that clients may not send.
@@ -351,16 +347,4 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 		return patch, changed, err
 	}
 	return nil, nil, last
-}
-
-// hotCount is more than a backoff from 5 ms on sends in a second.
-const hotCount = 25
-
-func hot(times []time.Time) bool {
-	for i := hotCount - 1; i < len(times); i++ {
-		if times[i].Sub(times[i-hotCount+1]) < time.Second {
-			return true
-		}
-	}
-	return false
 }

@@ -65,9 +65,9 @@ type options struct {
 	slots chan struct{}
 }
 
-// check runs the suites that the flags name, and reports whether the controller passed.
+// check runs the suites that the flags name at the same time, and reports whether the controller passed.
 func check(ctx context.Context) (bool, error) {
-	o := options{}
+	o := &options{}
 	var files []string
 	flag.Func("suite", "a suite `file`; there may be several", func(file string) error {
 		files = append(files, file)
@@ -101,46 +101,31 @@ func check(ctx context.Context) (bool, error) {
 	if err := o.cluster.record(ctx, cancel); err != nil {
 		return false, err
 	}
-	reports, err := o.suites(ctx, files)
-	if err != nil {
+	var checkers []*checker
+	var reports []*report
+	for _, file := range files {
+		c, err := newChecker(ctx, o, file)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", file, err)
+		}
+		checkers, reports = append(checkers, c), append(reports, &c.report)
+	}
+	var group errgroup.Group
+	for _, c := range checkers {
+		group.Go(func() error { return c.all(ctx) })
+	}
+	if err := group.Wait(); err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
 	if reports, err = named(reports, o.only); err != nil {
 		return false, err
 	}
-	passed := !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
-	for _, wanted := range []bool{true, false} {
-		for _, r := range reports {
-			if r.passed() == wanted {
-				fmt.Printf("\n%s:\n%s", r.Suite, r.text())
-			}
-		}
-	}
-	return passed, errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
-}
-
-// suites runs all suites at the same time.
-func (o *options) suites(ctx context.Context, files []string) ([]*report, error) {
-	var checkers []*checker
-	for _, file := range files {
-		c, err := o.newChecker(ctx, file)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		checkers = append(checkers, c)
-	}
-	var group errgroup.Group
-	reports := make([]*report, len(files))
-	for i, c := range checkers {
-		reports[i] = &c.report
-		group.Go(func() error { return c.all(ctx) })
-	}
-	return reports, group.Wait()
+	return printReports(reports), errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
 }
 
 // checker runs one suite against one controller.
 type checker struct {
-	options
+	*options
 
 	suite *suite
 	// flags are those of the external service of a kind.
@@ -163,8 +148,8 @@ type checker struct {
 	planned map[string]bool
 }
 
-func (o *options) newChecker(ctx context.Context, file string) (*checker, error) {
-	c := &checker{options: *o, tracked: map[string]bool{}, planned: map[string]bool{}, report: report{Suite: file}}
+func newChecker(ctx context.Context, o *options, file string) (*checker, error) {
+	c := &checker{options: o, tracked: map[string]bool{}, planned: map[string]bool{}, report: report{Suite: file}}
 	var err error
 	if c.suite, err = readSuite(file); err != nil {
 		return nil, err
@@ -174,21 +159,24 @@ func (o *options) newChecker(ctx context.Context, file string) (*checker, error)
 	}
 	gvk := c.suite.example.GroupVersionKind()
 	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.owners = mapping.Resource
 	}
-	c.owners = mapping.Resource
-	return c, nil
+	return c, err
 }
 
 // attempts is how often a run is tried that does not reach its point.
 const attempts = 3
 
-// note prints what a reader of the report has to know and no judge objects to.
-func (c *checker) note(format string, arguments ...any) {
+func (c *checker) locked(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...))
+	do()
+}
+
+// note prints what a reader of the report has to know and no judge objects to.
+func (c *checker) note(format string, arguments ...any) {
+	c.locked(func() { c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...)) })
 }
 
 // add adds a finding to the report, and says so at once.
@@ -198,6 +186,10 @@ func (c *checker) add(id string, f finding) {
 	f.Run, f.Command = id, c.repeat(id)
 	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
 	fmt.Fprintf(os.Stderr, "finding %d: %s: %s\n", len(c.report.Findings), f.Judge, id)
+}
+
+func (c *checker) find(id, judge, format string, arguments ...any) {
+	c.add(id, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
 }
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
@@ -214,7 +206,6 @@ func (c *checker) all(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("running the controller on the example: %w", err)
 	}
-	scenarios = slices.Concat(scenarios[:len(scenarios)-1], c.suite.Scenarios, scenarios[len(scenarios)-1:])
 	scenarios = slices.DeleteFunc(scenarios, func(s *scenario) bool {
 		return !strings.HasPrefix(s.Name, c.only) && !strings.HasPrefix(c.only, s.Name+" | ")
 	})
@@ -233,21 +224,16 @@ func (c *checker) all(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// repeats returns how often the scenario runs without faults. It takes two runs to tell which names are random.
-func (s *scenario) repeats(part bool) int {
-	switch {
-	case s.similar && s.EndsAs == nil:
-		return 1
-	case part || s.similar:
-		return 2
-	}
-	return 3
-}
-
-// withoutFaults runs a scenario some times, all but the first with delays. It returns nil if faults make no sense.
+// withoutFaults runs a scenario some times, all but the first with delays. It takes two runs to tell which names are
+// random. It returns nil if faults make no sense.
 func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
-	runs := make([]*outcome, s.repeats(c.part))
-	broken := false
+	n := 3
+	if s.similar && s.EndsAs == nil {
+		n = 1
+	} else if s.similar || c.part {
+		n = 2
+	}
+	runs := make([]*run, n)
 	var group sync.WaitGroup
 	for i := range runs {
 		group.Go(func() {
@@ -262,31 +248,24 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	if ctx.Err() != nil {
 		return nil
 	}
-	seen := map[string]bool{}
+	known, told, broken := map[string]bool{}, map[string]bool{}, false
 	for _, o := range runs {
 		for _, f := range o.findings {
 			broken = broken || f.Judge == "run" || f.Judge == "step" || f.Judge == "settled" && strings.Contains(f.Message, "never stops")
-			if !seen[f.Judge] {
+			if !told[f.Judge] {
 				c.add(s.Name, f)
 			}
-			seen[f.Judge] = true
+			known[f.cause()], told[f.Judge] = true, true
 		}
 	}
 	if broken {
 		c.note("%s: no faults were injected, because it fails without them", s.Name)
 		return nil
 	}
-	ref, findings := c.learnReference(s, runs)
-	for _, o := range runs {
-		for _, f := range o.findings {
-			ref.known[f.cause()] = true
-		}
-	}
+	ref := c.learnReference(s, runs)
+	ref.known = known
 	if len(s.EndsAs) > 0 {
-		findings = append(findings, c.compareEnds(ctx, s, ref)...)
-	}
-	for _, f := range findings {
-		c.add(s.Name, f)
+		c.compareEnds(ctx, s, ref)
 	}
 	if len(ref.masked) > 0 {
 		c.note("%s: differs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
@@ -295,17 +274,16 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 }
 
 // compareEnds compares the end with that of other steps from an empty namespace.
-func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
+func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) {
 	o := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
-	if slices.ContainsFunc(o.findings, func(f finding) bool { return f.Judge == "run" }) {
-		return o.findings
+	if o.versions == nil {
+		c.add(s.Name, o.findings[0])
+		return
 	}
-	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
-	lines := c.compare(ref, direct, ref.end)
-	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
-		return nil
+	lines := ref.lasting(ref.stateAfter(o.versions, o.namespace), ref.end)
+	if len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
+		c.find(s.Name, "history", "the end is not that of one created so:\n%s", strings.Join(lines, "\n"))
 	}
-	return []finding{{Judge: "history", Message: "the end is not that of one created so:\n" + strings.Join(lines, "\n")}}
 }
 
 // plan calls run for each request and step of the operation with each fault that applies, and for each watch of a
@@ -324,7 +302,7 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 			continue
 		}
 		for _, f := range requestFaults() {
-			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || !f.hangs) {
+			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || f.wait == 0) {
 				add(f, p.point, p.request.Verb+p.request.Resource+p.request.Subresource)
 			}
 		}
@@ -353,37 +331,33 @@ func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f 
 		if ctx.Err() != nil {
 			return
 		}
-		c.judgeExtremes(s, o, ref)
-		o.findings = ref.withoutKnown(o.findings)
+		o.judgeExtremes(s, ref)
+		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.cause()] })
 		for _, f := range o.findings {
-			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
+			f.Without, f.Requests = ref.requests, describe(repoint(o.points, c.aliases(o.namespace, ref.stable)))
 			c.add(id, f)
 		}
 		if o.reached || len(o.findings) > 0 {
-			c.mu.Lock()
-			c.report.Injected++
-			c.mu.Unlock()
+			c.locked(func() { c.report.Injected++ })
 			return
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.report.Unreached = append(c.report.Unreached, id)
+	c.locked(func() { c.report.Unreached = append(c.report.Unreached, id) })
 }
 
 // once executes one run when there is a slot. A run that fails is a finding.
-func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) *outcome {
+func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) *run {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
-	c.mu.Lock()
-	c.report.Names = append(c.report.Names, runID(s, f, at))
-	if c.report.Runs++; c.report.Runs%25 == 0 {
-		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
-	}
-	c.mu.Unlock()
+	c.locked(func() {
+		c.report.Names = append(c.report.Names, runID(s, f, at))
+		if c.report.Runs++; c.report.Runs%25 == 0 {
+			fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
+		}
+	})
 	o, err := c.execute(ctx, s, want, f, at, jitter)
 	if err != nil {
-		o = &outcome{findings: []finding{{Judge: "run", Message: err.Error()}}}
+		o = &run{namespace: "-", findings: []finding{{Judge: "run", Message: err.Error()}}}
 	}
 	return o
 }

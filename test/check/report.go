@@ -110,6 +110,18 @@ func named(reports []*report, only string) ([]*report, error) {
 	return reports, nil
 }
 
+// printReports prints those that passed first, and reports whether all did.
+func printReports(reports []*report) bool {
+	for _, passed := range []bool{true, false} {
+		for _, r := range reports {
+			if r.passed() == passed {
+				fmt.Printf("\n%s:\n%s", r.Suite, r.text())
+			}
+		}
+	}
+	return !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
+}
+
 // writeReport writes the reports to the file, if it has a name.
 func writeReport(file string, reports []*report, encode func(any) ([]byte, error)) error {
 	if file == "" {

@@ -32,7 +32,6 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
@@ -63,6 +62,8 @@ type suite struct {
 
 	example *unstructured.Unstructured
 	setup   []*unstructured.Unstructured
+	// created creates the example.
+	created []step
 	// data are of a kind of this repository, whose file has the suite under check, or nil.
 	data *kinds.Data
 }
@@ -110,10 +111,6 @@ type selector struct {
 	Name        string `json:"name,omitempty"`
 	Where       string `json:"where,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
-}
-
-func selectorOf(object *unstructured.Unstructured) selector {
-	return selector{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
 }
 
 // String describes the step in a report.
@@ -179,17 +176,19 @@ func (s *suite) ofKind() error {
 	if err != nil {
 		return err
 	}
-	for resource, varies := range map[string][]string{s.data.Resource: s.data.Varies, s.data.Owns.GVR().Resource: s.data.Owns.Varies} {
+	owns := &s.data.Owns
+	for resource, varies := range map[string][]string{s.data.Resource: s.data.Varies, owns.GVR().Resource: owns.Varies} {
 		for _, field := range varies {
 			s.Ignore = append(s.Ignore, resource+" * /"+strings.ReplaceAll(field, ".", "/"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.data.Changes)) {
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{Merge: s.data.Changes[name]}}, EndsAs: []step{{Example: s.data.Changes[name]}}})
+		change := s.data.Changes[name]
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{Merge: change}}, EndsAs: []step{{Example: change}}})
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.data.Owns.Drifts)) {
-		on := selector{APIVersion: s.data.Owns.APIVersion, Kind: s.data.Owns.Kind, Where: "owned"}
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{On: on, Strategic: s.data.Owns.Drifts[name]}}})
+	for _, name := range slices.Sorted(maps.Keys(owns.Drifts)) {
+		drift := step{On: selector{APIVersion: owns.APIVersion, Kind: owns.Kind, Where: "owned"}, Strategic: owns.Drifts[name]}
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{drift}})
 	}
 	return nil
 }
@@ -200,17 +199,22 @@ func (s *suite) complete() error {
 		Name: "a write to what another object controls", When: "before != null",
 		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == '" + trace.BystanderPrefix + "owner')",
 	})
+	s.created = []step{{Apply: s.example}}
 	if err := s.Prepare(); err != nil {
 		return err
 	}
-	for _, c := range s.Scenarios {
+	return s.completeScenarios(s.Scenarios)
+}
+
+func (s *suite) completeScenarios(all []*scenario) error {
+	for _, c := range all {
 		if c.Name == "" || len(c.Steps) == 0 {
 			return fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
 		}
 		if c.Prepare == nil {
-			c.Prepare = []step{{Apply: s.example}}
+			c.Prepare = s.created
 		}
-		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
+		for _, steps := range [][]step{s.created, c.Prepare, c.Steps, c.EndsAs} {
 			for i := range steps {
 				if err := s.completeStep(&steps[i]); err != nil {
 					return fmt.Errorf("scenario %q: %w", c.Name, err)
@@ -229,17 +233,20 @@ func (s *suite) completeStep(one *step) error {
 			return err
 		}
 	}
-	switch {
-	case one.Apply != nil:
-		one.On = selectorOf(one.Apply)
-	case one.On == selector{}:
-		one.On = selectorOf(s.example)
+	of := cmp.Or(one.Apply, s.example)
+	if one.Apply != nil || one.On == (selector{}) {
+		one.On = selector{APIVersion: of.GetAPIVersion(), Kind: of.GetKind(), Name: of.GetName()}
 	}
-	err := s.CompileIn(string(one.Merge) + string(one.Strategic) + string(one.JSON))
-	if one.Apply != nil {
-		err = errors.Join(err, s.CompileIn(string(trace.MustEncode(one.Apply))))
-	}
-	return errors.Join(err, s.Compile(one.On.Where), s.Compile(one.Until))
+	texts := string(one.Merge) + string(one.Strategic) + string(one.JSON) + string(trace.MustEncode(one.Apply))
+	return errors.Join(s.CompileIn(texts), s.Compile(one.On.Where), s.Compile(one.Until))
+}
+
+// endOfNamespace is the scenario in which no process can take a lease.
+const endOfNamespace = "its namespace is deleted"
+
+// deleted deletes the example and waits until it is gone.
+func deleted(policy metav1.DeletionPropagation) []step {
+	return []step{{Delete: policy}, {Until: "gone"}}
 }
 
 // generate runs the controller on the example, and returns scenarios that follow from what it does. It also makes the
@@ -249,110 +256,94 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	if r != nil {
 		defer r.close(ctx)
 	}
-	if err != nil {
-		return nil, err
+	created, background := c.suite.created, metav1.DeletePropagationBackground
+	scenarios := []*scenario{
+		{Name: "created", Prepare: []step{}, Steps: created},
+		{Name: "deleted", Steps: deleted(background)},
+		{Name: "deleted in the foreground", Steps: deleted(metav1.DeletePropagationForeground)},
+		{Name: "deleted and created again", Restores: true, Steps: slices.Concat(deleted(background), created)},
+		{Name: "orphaned and created again", Steps: slices.Concat(deleted(metav1.DeletePropagationOrphan), created)},
 	}
-	if err = r.take(ctx, c.created()); err == nil {
-		err = r.rest(ctx, nil)
-	}
-	requests := r.proxy.recorded(0)
-	r.proxy.mu.Lock()
-	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
-	r.proxy.mu.Unlock()
-	for i := range requests {
-		track(c.tracked, &requests[i])
-	}
-	if len(c.tracked) == 0 && ctx.Err() == nil {
-		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
-		return nil, &finding{Judge: "idle", Message: message}
+	if err = errors.Join(err, c.suite.completeScenarios(scenarios)); err == nil {
+		err = c.learn(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
-	leases, err := r.leases().List(ctx, metav1.ListOptions{})
-	c.leases = err == nil && len(leases.Items) > 0
-	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
-	scenarios := c.ofOwner()
 	// Changes come before what creates the example again: there it is chance which requests are sent.
 	scenarios = slices.Insert(scenarios, 3, c.changes(ctx, r)...)
-	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
+	seen, foreign, rest := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
 	versions, _ := r.history.All()
 	for _, v := range c.owned(versions) {
 		c.tracked[v.Resource] = true
 		if !seen[v.Resource] {
-			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
+			scenarios = append(scenarios, c.ofDependent(ctx, r, &v)...)
 			of := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "foreign"}
-			foreign = append(foreign, step{On: of, Delete: metav1.DeletePropagationBackground})
+			foreign = append(foreign, step{On: of, Delete: background})
 		}
 		seen[v.Resource] = true
 	}
 	if len(foreign) > 0 {
 		scenarios = append(scenarios, &scenario{
-			Name: "what is foreign is deleted", Prepare: slices.Concat(c.created(), wait, c.deleted(metav1.DeletePropagationOrphan)),
-			Steps: slices.Concat(c.created(), wait, foreign), EndsAs: c.created(),
+			Name: "what is foreign is deleted", Prepare: slices.Concat(created, rest, deleted(metav1.DeletePropagationOrphan)),
+			Steps: slices.Concat(created, rest, foreign), EndsAs: created,
 		})
 	}
-	// As the last one, since a part injects each fault as early as it can.
-	return append(scenarios, &scenario{Name: endOfNamespace, Prepare: c.created(), Steps: []step{
-		{On: selector{APIVersion: "v1", Kind: "Namespace", Where: "rest"}, Delete: metav1.DeletePropagationBackground}, {Until: "gone"},
-	}}), nil
+	// The last one is about the namespace, since a part injects each fault as early as it can.
+	ends := step{On: selector{APIVersion: "v1", Kind: "Namespace", Where: "rest"}, Delete: background}
+	scenarios = slices.Concat(scenarios, c.suite.Scenarios, []*scenario{{Name: endOfNamespace, Steps: []step{ends, {Until: "gone"}}}})
+	return scenarios, c.suite.completeScenarios(scenarios)
 }
 
-// endOfNamespace is the scenario in which no process can take a lease.
-const endOfNamespace = "its namespace is deleted"
-
-// created creates the example.
-func (c *checker) created() []step {
-	return []step{{On: selectorOf(c.suite.example), Apply: c.suite.example}}
-}
-
-// ofOwner returns the scenarios that need no knowledge of the example.
-func (c *checker) ofOwner() []*scenario {
-	created := c.created()
-	background, foreground, orphan := c.deleted(metav1.DeletePropagationBackground), c.deleted(metav1.DeletePropagationForeground), c.deleted(metav1.DeletePropagationOrphan)
-	return []*scenario{
-		{Name: "created", Steps: created},
-		{Name: "deleted", Prepare: created, Steps: background},
-		{Name: "deleted in the foreground", Prepare: created, Steps: foreground},
-		{Name: "deleted and created again", Prepare: created, Restores: true, Steps: slices.Concat(background, created)},
-		{Name: "orphaned and created again", Prepare: created, Steps: slices.Concat(orphan, created)},
+// learn notes what the controller does about the example.
+func (c *checker) learn(ctx context.Context, r *run) error {
+	err := r.take(ctx, c.suite.created)
+	if err == nil {
+		err = r.rest(ctx, nil)
 	}
-}
-
-// deleted deletes the example and waits until it is gone.
-func (c *checker) deleted(policy metav1.DeletionPropagation) []step {
-	to := selectorOf(c.suite.example)
-	return []step{{On: to, Delete: policy}, {On: to, Until: "gone"}}
+	r.locked(func() { c.watched = slices.Sorted(maps.Keys(r.watched)) })
+	for _, request := range r.recorded(0) {
+		track(c.tracked, &request)
+	}
+	if len(c.tracked) == 0 && ctx.Err() == nil {
+		return &finding{Judge: "idle", Message: fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", r.findings, r.lastOutput())}
+	}
+	if err != nil {
+		return err
+	}
+	leases, err := r.leases().List(ctx, metav1.ListOptions{})
+	c.leases = err == nil && len(leases.Items) > 0
+	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
+	return nil
 }
 
 // changes returns a scenario for each scalar in the spec of the example that the API server lets users change, and one
 // without faults for a smaller number.
-func (c *checker) changes(ctx context.Context, r *run) []*scenario {
-	to, client := selectorOf(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
-	var scenarios []*scenario
-	for _, path := range scalars(c.suite.example.Object, "/spec/") {
-		value := trace.Flatten(c.suite.example.Object)[path]
-		number, isNumber := value.(int64)
-		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path, others(value))
-		if err == nil && (c.change == nil || isNumber) {
-			c.change = []step{{Until: "rest"}, {On: to, JSON: patch}}
+func (c *checker) changes(ctx context.Context, r *run) (scenarios []*scenario) {
+	example := c.suite.example
+	client := c.cluster.client.Resource(c.owners).Namespace(r.namespace)
+	add := func(path, suffix string, values ...any) {
+		patch, changed, err := change(ctx, client, example.GetName(), example.Object, path, values)
+		_, isNumber := values[0].(int64)
+		if err == nil && suffix == "" && (c.change == nil || isNumber) {
+			c.change = []step{{Until: "rest"}, {JSON: patch}}
 		}
-		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.EndsAs != nil && decode(s.Steps[0].Merge)[path] != nil }) {
-			continue
-		}
-		if err != nil {
+		isTold := slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.EndsAs != nil && decode(s.Steps[0].Merge)[path] != nil })
+		switch {
+		case isTold || err != nil && suffix != "":
+		case err != nil:
 			c.note("%s is not changed: %.300s", path, err)
-			continue
+		default:
+			scenarios = append(scenarios, &scenario{
+				Name: "change " + path + suffix, Steps: []step{{JSON: patch}}, EndsAs: []step{{Apply: changed}}, similar: suffix != "",
+			})
 		}
-		changes := scenario{Name: "change " + path, Prepare: c.created(), Steps: []step{{On: to, JSON: patch}}, EndsAs: []step{{On: to, Apply: changed}}}
-		scenarios = append(scenarios, &changes)
-		if !isNumber {
-			continue
-		}
-		if patch, changed, err = change(ctx, client, to.Name, c.suite.example.Object, path, []any{number - 1}); err == nil {
-			less := changes
-			less.Name, less.similar, less.Steps, less.EndsAs = changes.Name+" down", true, []step{{On: to, JSON: patch}}, []step{{On: to, Apply: changed}}
-			scenarios = append(scenarios, &less)
+	}
+	for _, path := range scalars(example.Object, "/spec/") {
+		value := trace.Flatten(example.Object)[path]
+		add(path, "", others(value)...)
+		if number, isNumber := value.(int64); isNumber {
+			add(path, " down", number-1)
 		}
 	}
 	return scenarios
@@ -360,29 +351,30 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 
 // ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields drift
 // that the controller sent to create it.
-func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, requests []trace.Request) []*scenario {
-	to := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}
-	released, held := json.RawMessage(`{"metadata":{"ownerReferences":null}}`), json.RawMessage(`{"metadata":{"finalizers":["example.com/hold"]}}`)
-	given := json.RawMessage(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",` +
+func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*scenario {
+	of, background := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}, metav1.DeletePropagationBackground
+	merge := func(where, patch string) step {
+		return step{On: selector{APIVersion: of.APIVersion, Kind: of.Kind, Where: where}, Merge: json.RawMessage(patch)}
+	}
+	given := merge("owned", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",`+
 		`"name":"bystander-owner","uid":"${stranger}","controller":true}]}}`)
-	wait := []step{{Until: "rest"}}
-	holding, letGo := step{On: to, Merge: held}, step{On: selector{APIVersion: to.APIVersion, Kind: to.Kind, Where: "finalized"}, Merge: json.RawMessage(`{"metadata":{"finalizers":null}}`)}
-	scenarios := []*scenario{{
-		Name: "delete " + v.Resource, Prepare: c.created(), Restores: true,
-		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
-	}, {
-		Name: "release " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
-	}, {
-		Name: "give away " + v.Resource, Prepare: c.created(), Steps: append([]step{{On: to, Merge: given}}, c.change...),
-	}, {
-		Name:    "created again while " + v.Resource + " terminate",
-		Prepare: append(c.created(), holding), EndsAs: c.created(),
-		Steps: slices.Concat(c.deleted(metav1.DeletePropagationBackground), c.created(), wait, []step{letGo}),
-	}}
+	released, held := merge("owned", `{"metadata":{"ownerReferences":null}}`), merge("owned", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+	letGo := []step{{Until: "rest"}, merge("finalized", `{"metadata":{"finalizers":null}}`)}
+	created := c.suite.created
+	scenarios := []*scenario{
+		{Name: "delete " + v.Resource, Restores: true, Steps: []step{{On: of, Delete: background}}},
+		{Name: "release " + v.Resource, Steps: []step{released}},
+		{Name: "give away " + v.Resource, Steps: append([]step{given}, c.change...)},
+		{
+			Name: "created again while " + v.Resource + " terminate", Prepare: slices.Concat(created, []step{held}),
+			Steps: slices.Concat(deleted(background), created, letGo), EndsAs: created,
+		},
+	}
+	requests := r.recorded(0)
 	sent := slices.IndexFunc(requests, func(r trace.Request) bool {
 		return r.Resource == v.Resource && r.Made == v.Object.GetName() && r.Body != nil && r.Subresource == ""
 	})
-	client, _, err := c.cluster.at(r.namespace, to.APIVersion, to.Kind)
+	client, _, err := c.cluster.at(r.namespace, of.APIVersion, of.Kind)
 	if sent < 0 || err != nil {
 		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.Resource)
 		return scenarios
@@ -394,9 +386,9 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 			c.note("%s %s does not drift: %.300s", v.Resource, path, err)
 			continue
 		}
+		similar := c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift")
 		scenarios = append(scenarios, &scenario{
-			Name: "drift " + v.Resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
-			similar: c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift"),
+			Name: "drift " + v.Resource + " " + path, Restores: true, Steps: []step{{On: of, JSON: patch}}, similar: similar,
 		})
 	}
 	c.addBystanders(ctx, client, v, body)
@@ -405,28 +397,24 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, req
 
 // owned returns the last version of each existing object that the example owns.
 func (c *checker) owned(versions []trace.Version) []trace.Version {
-	last, owned := trace.Latest(versions), []trace.Version(nil)
-	for _, v := range last {
-		ours := slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+	last := trace.Latest(versions)
+	return slices.DeleteFunc(slices.Collect(maps.Values(last)), func(v trace.Version) bool {
+		return v.Deleted || !slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 			owner, ok := last[o.UID]
 			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
 		})
-		if ours && !v.Deleted {
-			owned = append(owned, v)
-		}
-	}
-	return owned
+	})
 }
 
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
 func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *trace.Version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
-		if c.ignored("bystander " + name + " " + v.Resource) {
+		if c.suite.ignores("bystander " + name + " " + v.Resource) {
 			continue
 		}
 		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
 		o.Object["metadata"] = map[string]any{}
-		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.Object.GetAPIVersion(), v.Object.GetKind()))
+		o.SetGroupVersionKind(v.Object.GroupVersionKind())
 		o.SetName(trace.BystanderPrefix + name + "-" + v.Resource)
 		o.SetLabels(v.Object.GetLabels())
 		delete(o.Object, "status")

@@ -19,9 +19,11 @@ package trace
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +33,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 )
 
 // Target is what the path of a request names.
@@ -44,35 +49,13 @@ type Target struct {
 
 // ParsePath returns false for paths that name no resource, such as discovery.
 func ParsePath(path string) (Target, bool) {
-	var t Target
-	words := strings.Split(strings.Trim(path, "/"), "/")
-	switch {
-	case len(words) > 2 && words[0] == "api":
-		t.Version, words = words[1], words[2:]
-	case len(words) > 3 && words[0] == "apis":
-		t.Group, t.Version, words = words[1], words[2], words[3:]
-	default:
-		return t, false
+	resolver := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	info, err := resolver.NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}})
+	if err != nil || !info.IsResourceRequest {
+		return Target{}, false
 	}
-	if words[0] == "namespaces" && len(words) > 2 && words[2] != "status" && words[2] != "finalize" {
-		t.Namespace, words = words[1], words[2:]
-	}
-	words = append(words, "", "")
-	t.Resource, t.Name, t.Subresource = words[0], words[1], words[2]
-	return t, true
-}
-
-// Path is the opposite of ParsePath.
-func (t *Target) Path() string {
-	words := []string{"api", t.Version}
-	if t.Group != "" {
-		words = []string{"apis", t.Group, t.Version}
-	}
-	if t.Namespace != "" {
-		words = append(words, "namespaces", t.Namespace)
-	}
-	words = append(words, t.Resource, t.Name, t.Subresource)
-	return "/" + strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), "/")
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	return Target{resource, info.Namespace, info.Name, info.Subresource}, true
 }
 
 // Request is a request of the controller about one object.
@@ -128,11 +111,8 @@ func NewRequest(verb, contentType string, to Target, body []byte) *Request {
 	case http.MethodDelete:
 		options := &metav1.DeleteOptions{}
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err == nil && options.Preconditions != nil {
-			if p := options.Preconditions; p.ResourceVersion != nil {
-				r.Precondition = *p.ResourceVersion
-			} else if p.UID != nil {
-				r.Precondition = string(*p.UID)
-			}
+			p := options.Preconditions
+			r.Precondition = cmp.Or(ptr.Deref(p.ResourceVersion, ""), string(ptr.Deref(p.UID, "")))
 		}
 	case http.MethodPost, http.MethodPut:
 		object := DecodeObject(body)
@@ -167,15 +147,13 @@ func (r *Request) Answered(response *Response) *unstructured.Unstructured {
 	}
 	r.Code = response.Code
 	object := DecodeObject(response.Body)
-	switch {
-	case object == nil || !r.Applied() && r.Verb != http.MethodGet:
+	if object == nil || !r.Applied() && r.Verb != http.MethodGet {
 		return nil
-	case r.Verb == http.MethodDelete:
-		uid := string(object.GetUID())
-		if object.GetKind() == "Status" {
-			uid, _, _ = unstructured.NestedString(object.Object, "details", "uid")
-		}
-		r.Deletes = uid
+	}
+	if r.Verb == http.MethodDelete {
+		// A Status has it in its details.
+		inStatus, _, _ := unstructured.NestedString(object.Object, "details", "uid")
+		r.Deletes = cmp.Or(string(object.GetUID()), inStatus)
 		return nil
 	}
 	r.Made, r.Revision = object.GetName(), object.GetResourceVersion()
@@ -216,23 +194,18 @@ func DecodeObject(data []byte) *unstructured.Unstructured {
 
 // fieldsOf returns the fields that a patch sets, without preconditions and identity.
 func fieldsOf(patch any) []string {
-	found := map[string]bool{}
+	found := map[string]any{}
 	if operations, ok := patch.([]any); ok {
 		for _, operation := range operations {
 			if o, ok := operation.(map[string]any); ok && o["op"] != "test" {
-				if path, ok := o["path"].(string); ok {
-					found[path] = true
-				}
+				found[fmt.Sprint(o["path"])] = nil
 			}
 		}
 	} else {
-		for path := range Flatten(patch) {
-			switch path {
-			case "/kind", "/apiVersion", "/metadata/name", "/metadata/namespace", "/metadata/resourceVersion", "/metadata/uid":
-			default:
-				found[path] = true
-			}
-		}
+		found = Flatten(patch)
+	}
+	for _, path := range []string{"kind", "apiVersion", "metadata/name", "metadata/namespace", "metadata/resourceVersion", "metadata/uid"} {
+		delete(found, "/"+path)
 	}
 	return slices.Sorted(maps.Keys(found))
 }

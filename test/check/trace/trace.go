@@ -42,7 +42,7 @@ import (
 	"syscall"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -370,20 +370,19 @@ func Send(w http.ResponseWriter, data []byte) {
 }
 
 // Respond answers in place of the API server.
-func Respond(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+func Respond(w http.ResponseWriter, failure *apierrors.StatusError) {
 	header := http.Header{"Content-Type": {"application/json"}}
-	if code == http.StatusTooManyRequests {
-		header.Set("Retry-After", "1")
+	if seconds, ok := apierrors.SuggestsClientDelay(failure); ok {
+		header.Set("Retry-After", strconv.Itoa(seconds))
 	}
-	(&Response{code, header, NewStatus(code, reason, message)}).Write(w)
+	(&Response{int(failure.ErrStatus.Code), header, EncodeStatus(failure)}).Write(w)
 }
 
-// NewStatus returns an encoded Status about a failure.
-func NewStatus(code int, reason metav1.StatusReason, message string) []byte {
-	return MustEncode(&metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-	})
+// EncodeStatus encodes the Status of a failure.
+func EncodeStatus(failure *apierrors.StatusError) []byte {
+	status := failure.Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	return MustEncode(status)
 }
 
 // MustEncode encodes a value that can be encoded.
