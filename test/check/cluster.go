@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,17 +80,12 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	}
 	config.QPS = -1
 	c := &cluster{namespaced: map[schema.GroupResource]bool{}}
-	if c.URL, _, err = rest.DefaultServerUrlFor(config); err != nil {
-		return nil, err
-	}
-	if c.Transport, err = rest.TransportFor(config); err != nil {
-		return nil, err
-	}
-	if c.client, err = dynamic.NewForConfig(config); err != nil {
-		return nil, err
-	}
+	var failed [3]error
+	c.URL, _, failed[0] = rest.DefaultServerUrlFor(config)
+	c.Transport, failed[1] = rest.TransportFor(config)
+	c.client, failed[2] = dynamic.NewForConfig(config)
 	d, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
+	if err = errors.Join(append(failed[:], err)...); err != nil {
 		return nil, err
 	}
 	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
@@ -140,12 +136,16 @@ func (c *cluster) awaitCollector(ctx context.Context, apiVersion, kind string) e
 	if err != nil {
 		return err
 	}
-	configMaps := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace)
-	probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe"}}}
+	configMaps := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	probe := &unstructured.Unstructured{}
+	probe.SetAPIVersion("v1")
+	probe.SetKind("ConfigMap")
+	probe.SetName("probe")
 	probe.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "absent", UID: "absent"}})
-	if _, err = configMaps.Create(ctx, probe, metav1.CreateOptions{}); err == nil {
+	if _, err = configMaps.Namespace(namespace).Create(ctx, probe, metav1.CreateOptions{}); err == nil {
 		err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-			if _, err := configMaps.Get(ctx, probe.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			_, err := configMaps.Namespace(namespace).Get(ctx, probe.GetName(), metav1.GetOptions{})
+			if !apierrors.IsNotFound(err) {
 				return cmp.Or(err, fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist", kind))
 			}
 			return nil
@@ -173,7 +173,11 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 				if !ok || event.Type == watch.Error {
 					break
 				}
-				c.add(gvr.Resource, object, event.Type)
+				h, isRun := c.histories.Load(object.GetNamespace())
+				// kube-controller-manager keeps this ConfigMap in each namespace.
+				if isRun && event.Type != watch.Bookmark && object.GetName() != "kube-root-ca.crt" {
+					h.(*trace.History).Add(gvr.Resource, object, event.Type == watch.Deleted)
+				}
 			}
 			failed(fmt.Errorf("the watch of %s ended", gvr.GroupResource()))
 		}()
@@ -181,27 +185,14 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 	return nil
 }
 
-// add adds a version to the history of its namespace, if that has a run.
-func (c *cluster) add(resource string, object *unstructured.Unstructured, event watch.EventType) {
-	h, ok := c.histories.Load(object.GetNamespace())
-	// kube-controller-manager keeps this ConfigMap in each namespace.
-	if ok && event != watch.Bookmark && object.GetName() != "kube-root-ca.crt" {
-		h.(*trace.History).Add(resource, object, event == watch.Deleted)
-	}
-}
-
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
-// unlike are fields whose values differ although nothing that matters does: those that each object has of its own, how
+// unlike matches fields whose values differ although nothing that matters does: those that each object has of its own, how
 // often another controller acted, the touch, and the scheduler's choice.
-func unlike() []string {
-	return []string{
-		"/metadata/uid", "/metadata/resourceVersion", "/metadata/creationTimestamp", "/metadata/managedFields",
-		"/metadata/namespace", "/metadata/name", "/metadata/generation", "/metadata/annotations/" + touched,
-		"/metadata/annotations/deployment.kubernetes.io~1revision", "/spec/nodeName",
-	}
-}
+var unlike = regexp.MustCompile("^/(spec/nodeName|metadata/(" +
+	"uid|resourceVersion|creationTimestamp|managedFields|namespace|name|generation|" +
+	"annotations/(" + touched + "|deployment.kubernetes.io~1revision)))(/|$)")
 
 // stateOf returns the state after the versions: of the resources in tracked, and of their status where tracked has
 // resource/status, because another controller may write it.
@@ -219,21 +210,17 @@ func stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) 
 		if v.Deleted || !tracked[v.Resource] {
 			continue
 		}
-		without, generation := unlike(), strconv.FormatInt(v.Object.GetGeneration(), 10)
-		if !tracked[v.Resource+"/status"] {
-			without = append(without, "/status")
-		}
-		object := v.Object.DeepCopy().Object
-		sortConditions(object)
+		object := v.Object.DeepCopy()
+		sortConditions(object.Object)
 		prefix := v.Resource + " " + names.of(v.Resource, v.Object.GetName()) + " "
-		for path, value := range trace.Flatten(object) {
-			if slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(path+"/", p+"/") }) {
+		for path, value := range trace.Flatten(object.Object) {
+			if unlike.MatchString(path) || !tracked[v.Resource+"/status"] && strings.HasPrefix(path, "/status") {
 				continue
 			}
 			word := replace.Replace(fmt.Sprint(value))
 			if _, err := time.Parse(time.RFC3339, word); err == nil {
 				word = "<time>"
-			} else if strings.HasSuffix(path, "/observedGeneration") && word == generation {
+			} else if strings.HasSuffix(path, "/observedGeneration") && word == strconv.FormatInt(object.GetGeneration(), 10) {
 				// The generation of some kinds grows when check touches their annotations.
 				word = "<generation>"
 			} else if strings.HasPrefix(word, "kube-api-access-") {
@@ -288,20 +275,12 @@ func keyOf(line string) string {
 	return key
 }
 
-// decode returns the scalars of a patch.
-func decode(patch []byte) map[string]any {
-	var value any
-	if json.Unmarshal(patch, &value) != nil {
-		return nil
-	}
-	return trace.Flatten(value)
-}
-
 // scalars returns the paths of the scalars that begin so, sorted.
 func scalars(object map[string]any, prefixes ...string) []string {
 	values := trace.Flatten(object)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(path string) bool {
-		return others(values[path]) == nil || !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) })
+		begins := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+		return others(values[path]) == nil || !slices.ContainsFunc(prefixes, begins)
 	})
 }
 

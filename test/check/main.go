@@ -120,7 +120,14 @@ func check(ctx context.Context) (bool, error) {
 	if reports, err = named(reports, o.only); err != nil {
 		return false, err
 	}
-	return printReports(reports), errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
+	// Those that failed come last.
+	passed := slices.DeleteFunc(slices.Clone(reports), (*report).failed)
+	failed := slices.DeleteFunc(slices.Clone(reports), func(r *report) bool { return !r.failed() })
+	for _, r := range slices.Concat(passed, failed) {
+		fmt.Printf("\n%s:\n%s", r.Suite, r.text())
+	}
+	err = errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
+	return len(failed) == 0, err
 }
 
 // checker runs one suite against one controller.

@@ -222,7 +222,7 @@ func (r *run) record(request *trace.Request) *fault {
 	request.At, request.Shown = trace.Now(), r.shown[request.Resource+"/"+request.Name]
 	r.requests = append(r.requests, request)
 	if request.IsWrite() {
-		r.active = request.At
+		r.active = later(r.active, request.At)
 	}
 	f := r.count(request.Class(r.aliases.of), request)
 	request.Fault = f.name
@@ -284,12 +284,10 @@ func (r *run) recreate(ctx context.Context, of *trace.Request) {
 	}
 }
 
-// hold holds a request or an event back.
+// hold holds a request or an event back. The run is not at rest before the process has it.
 func (r *run) hold(ctx context.Context, wait time.Duration) {
-	r.holding.Add(1)
-	defer r.holding.Add(-1)
+	r.locked(func() { r.active = later(r.active, trace.Now().Add(wait)) })
 	trace.Pause(ctx, wait)
-	r.locked(func() { r.active = trace.Now() })
 }
 
 // delay returns by how much a request or an event is delayed at random, or until the lag is over.
@@ -321,9 +319,7 @@ func (r *run) takeLease(ctx context.Context) {
 		_, failed := r.leases().Patch(ctx, lease.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 		err = errors.Join(err, failed)
 		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
-		r.locked(func() {
-			r.lostUntil = slices.MaxFunc([]time.Time{r.lostUntil, now.Add(time.Duration(seconds) * time.Second)}, time.Time.Compare)
-		})
+		r.locked(func() { r.lostUntil = later(r.lostUntil, now.Add(time.Duration(seconds)*time.Second)) })
 	}
 	if err != nil {
 		r.find("run", "taking the lease: %v", err)

@@ -84,7 +84,8 @@ func (r *report) text() string {
 		out.WriteString(r.Findings[i].text())
 		judges[r.Findings[i].Judge]++
 	}
-	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, %d findings %v\n", r.Runs, r.Injected, len(r.Unreached), len(r.Findings), judges)
+	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, ", r.Runs, r.Injected, len(r.Unreached))
+	fmt.Fprintf(&out, "%d findings %v\n", len(r.Findings), judges)
 	if r.tooFew() {
 		fmt.Fprintf(&out, "FAILED: more than %d %% of the faults were not reached\n", tooManyUnreached)
 	}
@@ -96,8 +97,8 @@ func (r *report) tooFew() bool {
 	return 100*len(r.Unreached) > tooManyUnreached*(r.Injected+len(r.Unreached))
 }
 
-// passed reports whether the controller passes.
-func (r *report) passed() bool { return len(r.Findings) == 0 && !r.tooFew() && r.Runs > 0 }
+// failed reports whether the controller does not pass.
+func (r *report) failed() bool { return len(r.Findings) > 0 || r.tooFew() || r.Runs == 0 }
 
 // named returns the reports of the suites in which only names a scenario, or all if it is "".
 func named(reports []*report, only string) ([]*report, error) {
@@ -108,18 +109,6 @@ func named(reports []*report, only string) ([]*report, error) {
 		return nil, fmt.Errorf("-only %q: no scenario begins so", only)
 	}
 	return reports, nil
-}
-
-// printReports prints those that passed first, and reports whether all did.
-func printReports(reports []*report) bool {
-	for _, passed := range []bool{true, false} {
-		for _, r := range reports {
-			if r.passed() == passed {
-				fmt.Printf("\n%s:\n%s", r.Suite, r.text())
-			}
-		}
-	}
-	return !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
 }
 
 // writeReport writes the reports to the file, if it has a name.

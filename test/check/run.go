@@ -29,7 +29,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
@@ -54,8 +53,6 @@ type run struct {
 	output     *os.File
 	// mayExit is set if the process cannot keep its lease.
 	mayExit bool
-	// holding is how many requests and events are held back: a run is not at rest before the process has them.
-	holding atomic.Int32
 
 	// starting guards process and closed.
 	starting sync.Mutex
@@ -80,7 +77,7 @@ type run struct {
 	// shown has the UID that the process last got of each object, and creations what creates it again.
 	shown     map[string]string
 	creations map[string]func() *trace.Response
-	// active is when the process last wrote or something was last held back.
+	// active is when the process last wrote, or something was last held back, also if that is still to come.
 	active time.Time
 	// lagsUntil is until when no watch sends an event.
 	lagsUntil time.Time
@@ -204,14 +201,12 @@ func (r *run) watches() (is bool) {
 	return is
 }
 
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
+
 // see returns the versions so far, and for how long nothing has changed, been written or been held back.
 func (r *run) see() (versions []trace.Version, quiet time.Duration) {
 	versions, last := r.history.All()
-	r.locked(func() {
-		if r.active.After(last) {
-			last = r.active
-		}
-	})
+	r.locked(func() { last = later(last, r.active) })
 	return versions, trace.Now().Sub(last)
 }
 

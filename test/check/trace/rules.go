@@ -18,6 +18,7 @@ package trace
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +26,9 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/cel-go/cel"
@@ -34,7 +37,76 @@ import (
 	"github.com/google/cel-go/ext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apitypes "k8s.io/apimachinery/pkg/types"
 )
+
+// Version is one version of an object. Revisions order the versions of all objects of a cluster.
+type Version struct {
+	Resource string
+	Object   *unstructured.Unstructured
+	Revision int64
+	Deleted  bool
+	// At is when it was seen.
+	At time.Time
+}
+
+// IsLive reports whether the object exists and nobody has deleted it.
+func (v *Version) IsLive() bool { return !v.Deleted && v.Object.GetDeletionTimestamp() == nil }
+
+// ByRevision orders versions of several resources.
+func ByRevision(a, b Version) int { return cmp.Compare(a.Revision, b.Revision) }
+
+// Latest returns the last version of each object, deleted ones included.
+func Latest(versions []Version) map[apitypes.UID]Version {
+	last := map[apitypes.UID]Version{}
+	for _, v := range versions {
+		last[v.Object.GetUID()] = v
+	}
+	return last
+}
+
+// History has every version of every recorded object in a namespace. Those of one resource are in order.
+type History struct {
+	mu         sync.Mutex
+	versions   []Version
+	lastChange time.Time
+}
+
+// NewHistory begins a history.
+func NewHistory() *History { return &History{lastChange: Now()} }
+
+// Add adds a version.
+func (h *History) Add(resource string, object *unstructured.Unstructured, deleted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lastChange = Now()
+	// Etcd's revisions are numbers.
+	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
+	h.versions = append(h.versions, Version{resource, object, revision, deleted, h.lastChange})
+}
+
+// All returns the versions so far, and when the last one came.
+func (h *History) All() ([]Version, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.versions), h.lastChange
+}
+
+// Await waits until the history has the version of the object or its deletion. Until then the former state would look
+// like the final one.
+func (h *History) Await(ctx context.Context, timeout time.Duration, object *unstructured.Unstructured, deletion bool) error {
+	return Poll(ctx, timeout, func(context.Context) error {
+		versions, _ := h.All()
+		for i := range versions {
+			v := &versions[i]
+			is := !deletion && v.Object.GetResourceVersion() == object.GetResourceVersion() || deletion && !v.IsLive()
+			if is && v.Object.GetUID() == object.GetUID() {
+				return nil
+			}
+		}
+		return errors.New("the change is not seen")
+	})
+}
 
 // BystanderPrefix begins the names of objects that look like dependents of an owner and are none.
 const BystanderPrefix = "bystander-"
@@ -68,9 +140,10 @@ type RuleSet struct {
 // Variables returns what an expression can name: the objects that existed after these versions, and the versions
 // themselves. All but now and quiet are objects, or null, or lists of objects.
 func Variables(versions []Version) map[string]any {
-	v := map[string]any{"object": nil, "was": nil, "request": nil, "before": nil, "after": nil, "owner": nil, "now": nil, "quiet": nil}
-	objects, all := []any{}, []any{}
-	last := Latest(versions)
+	v, last, objects, all := map[string]any{}, Latest(versions), []any{}, []any{}
+	for _, name := range []string{"object", "was", "request", "before", "after", "owner", "now", "quiet"} {
+		v[name] = nil
+	}
 	for i := range versions {
 		all = append(all, versions[i].Object.Object)
 		if is := last[versions[i].Object.GetUID()]; !is.Deleted && is.Object == versions[i].Object {
@@ -83,8 +156,9 @@ func Variables(versions []Version) map[string]any {
 
 // Prepare compiles the rules. Before that no expression can be compiled.
 func (s *RuleSet) Prepare() error {
+	objects := []*cel.Type{cel.DynType, cel.DynType}
 	options := []cel.EnvOption{cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Bindings(), cel.Function("controls",
-		cel.MemberOverload("owner_controls_object", []*cel.Type{cel.DynType, cel.DynType}, cel.BoolType, cel.BinaryBinding(controls)))}
+		cel.MemberOverload("owner_controls_object", objects, cel.BoolType, cel.BinaryBinding(controls)))}
 	for name := range Variables(nil) {
 		options = append(options, cel.Variable(name, cel.DynType))
 	}
@@ -195,16 +269,14 @@ func (s *RuleSet) Holds(r Rule, with map[string]any) error {
 
 var errBroken = errors.New("it is broken")
 
-var placeholder = regexp.MustCompile(`\$\{[^}]+\}`)
+var placeholder = regexp.MustCompile(`\$\{([^}]+)\}`)
 
 // CompileIn compiles the expressions in ${ and }.
-func (s *RuleSet) CompileIn(text string) error {
-	for _, found := range placeholder.FindAllString(text, -1) {
-		if err := s.Compile(found[2 : len(found)-1]); err != nil {
-			return err
-		}
+func (s *RuleSet) CompileIn(text string) (err error) {
+	for _, found := range placeholder.FindAllStringSubmatch(text, -1) {
+		err = errors.Join(err, s.Compile(found[1]))
 	}
-	return nil
+	return err
 }
 
 // Expand replaces ${EXPRESSION} in a text by its value.
@@ -212,9 +284,7 @@ func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
 	var failed error
 	return placeholder.ReplaceAllFunc(text, func(found []byte) []byte {
 		value, err := s.evaluate(string(found[2:len(found)-1]), with)
-		if err != nil {
-			failed = err
-		}
+		failed = errors.Join(failed, err)
 		return fmt.Append(nil, value)
 	}), failed
 }
@@ -222,7 +292,8 @@ func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
 // Judge evaluates the rules for each write of a controller that changed or deleted something, and calls found for each
 // that breaks one. owners is the resource of what the controller reconciles. If since is not nil, a rule is kept too if
 // it was at an earlier moment since then: nobody can foresee what others do between a read and a write.
-func (s *RuleSet) Judge(versions []Version, requests []Request, owners string, since func(*Request) time.Time, found func(rule, message string, r *Request)) {
+func (s *RuleSet) Judge(versions []Version, requests []Request, owners string,
+	since func(*Request) time.Time, found func(rule, message string, r *Request)) {
 	versions = slices.SortedStableFunc(slices.Values(versions), ByRevision)
 	for i := range requests {
 		r := &requests[i]
@@ -277,23 +348,20 @@ func (r *Request) effect(versions []Version) int {
 
 // wouldMake reports whether the request would change an object so.
 func (r *Request) wouldMake(v, was *Version) bool {
-	wrote := v.Object.GetGeneration() != was.Object.GetGeneration() || !maps.Equal(v.Object.GetLabels(), was.Object.GetLabels()) ||
-		!reflect.DeepEqual(v.Object.GetOwnerReferences(), was.Object.GetOwnerReferences())
-	switch {
-	case r.Verb == http.MethodDelete || !v.IsLive():
+	if r.Verb == http.MethodDelete || !v.IsLive() {
 		return r.Verb == http.MethodDelete && !v.IsLive() && was.IsLive()
-	case r.Subresource != "":
-		return !wrote
 	}
-	return wrote
+	isSame := v.Object.GetGeneration() == was.Object.GetGeneration() && maps.Equal(v.Object.GetLabels(), was.Object.GetLabels()) &&
+		reflect.DeepEqual(v.Object.GetOwnerReferences(), was.Object.GetOwnerReferences())
+	return isSame == (r.Subresource != "")
 }
 
 // moment returns the variables of the write that led to the version at that index, as of the versions before then.
 func moment(versions []Version, at, then int, r *Request, owners string) map[string]any {
 	with, is := Variables(versions[:then]), versions[at]
 	with["request"] = map[string]any{
-		"verb": r.Verb, "resource": r.Resource, "subresource": r.Subresource, "name": r.Name, "conditional": r.Precondition != "",
-		"fields": strings.FieldsFunc(r.Fields, func(c rune) bool { return c == ',' }),
+		"verb": r.Verb, "resource": r.Resource, "subresource": r.Subresource, "name": r.Name,
+		"conditional": r.Precondition != "", "fields": strings.FieldsFunc(r.Fields, func(c rune) bool { return c == ',' }),
 	}
 	if !is.Deleted {
 		with["after"] = is.Object.Object

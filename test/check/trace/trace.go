@@ -29,201 +29,223 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 )
 
-// Version is one version of an object. Revisions order the versions of all objects of a cluster.
-type Version struct {
-	Resource string
-	Object   *unstructured.Unstructured
-	Revision int64
-	Deleted  bool
-	// At is when it was seen.
-	At time.Time
+// Target is what the path of a request names.
+type Target struct {
+	schema.GroupVersionResource
+
+	Namespace, Name, Subresource string
 }
 
-// IsLive reports whether the object exists and nobody has deleted it.
-func (v *Version) IsLive() bool { return !v.Deleted && v.Object.GetDeletionTimestamp() == nil }
-
-// ByRevision orders versions of several resources.
-func ByRevision(a, b Version) int { return cmp.Compare(a.Revision, b.Revision) }
-
-// Latest returns the last version of each object, deleted ones included.
-func Latest(versions []Version) map[types.UID]Version {
-	last := map[types.UID]Version{}
-	for _, v := range versions {
-		last[v.Object.GetUID()] = v
+// ParsePath returns false for paths that name no resource, such as discovery.
+func ParsePath(path string) (Target, bool) {
+	all, core := sets.NewString("api", "apis"), sets.NewString("api")
+	resolver := request.RequestInfoFactory{APIPrefixes: all, GrouplessAPIPrefixes: core}
+	info, err := resolver.NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}})
+	if err != nil || !info.IsResourceRequest {
+		return Target{}, false
 	}
-	return last
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	return Target{resource, info.Namespace, info.Name, info.Subresource}, true
 }
 
-// History has every version of every recorded object in a namespace. Those of one resource are in order.
-type History struct {
-	mu         sync.Mutex
-	versions   []Version
-	lastChange time.Time
+// Request is a request of the controller about one object.
+type Request struct {
+	Target
+
+	Verb string
+	// Fields are those that a patch sets, and Body is the object that a request creates or applies.
+	Fields string
+	Body   map[string]any
+	// Precondition is the resource version that the object must have, or else its UID; "" for any.
+	Precondition string
+	// At is when it came. Code is the answer of the API server, 0 for none, and Fault what was injected.
+	At    time.Time
+	Code  int
+	Fault string
+	// Shown is the UID of the object that the process last got of this name.
+	Shown string
+	// Made and Revision are the name and the resource version in the answer, and Deletes the UID of the deleted object.
+	Made, Revision, Deletes string
 }
 
-// NewHistory begins a history.
-func NewHistory() *History { return &History{lastChange: Now()} }
-
-// Add adds a version.
-func (h *History) Add(resource string, object *unstructured.Unstructured, deleted bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lastChange = Now()
-	// Etcd's revisions are numbers.
-	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
-	h.versions = append(h.versions, Version{resource, object, revision, deleted, h.lastChange})
+// ReadRequest returns the request and its body. A body that nothing here can read is the API server's to judge. A dry
+// run is a read.
+func ReadRequest(incoming *http.Request, to Target) (*Request, []byte) {
+	body, err := io.ReadAll(incoming.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r := NewRequest(incoming.Method, incoming.Header.Get("Content-Type"), to, body)
+	if incoming.URL.Query().Has("dryRun") {
+		r.Verb = http.MethodGet
+	}
+	return r, body
 }
 
-// All returns the versions so far, and when the last one came.
-func (h *History) All() ([]Version, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clip(h.versions), h.lastChange
-}
-
-// Await waits until the history has the version of the object or its deletion. Until then the former state would look
-// like the final one.
-func (h *History) Await(ctx context.Context, timeout time.Duration, object *unstructured.Unstructured, deletion bool) error {
-	return Poll(ctx, timeout, func(context.Context) error {
-		versions, _ := h.All()
-		for i := range versions {
-			v := &versions[i]
-			if v.Object.GetUID() == object.GetUID() && (deletion && !v.IsLive() || !deletion && v.Object.GetResourceVersion() == object.GetResourceVersion()) {
-				return nil
+// NewRequest returns a request with that body.
+func NewRequest(verb, contentType string, to Target, body []byte) *Request {
+	r := &Request{Target: to, Verb: verb}
+	switch verb {
+	case http.MethodPatch:
+		var patch any
+		if json.Unmarshal(body, &patch) != nil && yaml.Unmarshal(body, &patch) != nil {
+			break
+		}
+		if object, ok := patch.(map[string]any); ok {
+			r.demand(&unstructured.Unstructured{Object: object})
+			if strings.Contains(contentType, "apply-patch") {
+				r.Body = object
 			}
 		}
-		return errors.New("the change is not seen")
-	})
-}
-
-// Now returns the time.
-func Now() time.Time { return clock.RealClock{}.Now() }
-
-// Poll waits until check returns nil, and returns its last error if it never does.
-func Poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil && last != nil {
-		return fmt.Errorf("%w: %w", err, last)
-	}
-	return err
-}
-
-// ReadObjects reads the objects in a YAML file.
-func ReadObjects(file string) ([]*unstructured.Unstructured, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		var document runtime.RawExtension
-		if err = decoder.Decode(&document); errors.Is(err, io.EOF) {
-			return objects, nil
+		r.Fields = strings.Join(fieldsOf(patch), ",")
+	case http.MethodDelete:
+		options := &metav1.DeleteOptions{}
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err == nil {
+			p := ptr.Deref(options.Preconditions, metav1.Preconditions{})
+			r.Precondition = cmp.Or(ptr.Deref(p.ResourceVersion, ""), string(ptr.Deref(p.UID, "")))
 		}
-		if object := new(unstructured.Unstructured); len(document.Raw) > 0 {
-			// This keeps integers apart from other numbers.
-			err, objects = errors.Join(err, object.UnmarshalJSON(document.Raw)), append(objects, object)
+	case http.MethodPost, http.MethodPut:
+		object := DecodeObject(body)
+		if object == nil {
+			break
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		r.demand(object)
+		if verb == http.MethodPost && to.Name == "" {
+			r.Name, r.Body = object.GetName(), object.Object
 		}
 	}
+	return r
 }
 
-// Process is one process of the controller, with its children.
-type Process struct {
-	*exec.Cmd
-
-	// Done is closed when it has exited, and ExitedAt is when that was.
-	Done     chan struct{}
-	ExitedAt time.Time
-
-	log string
+func (r *Request) demand(object *unstructured.Unstructured) {
+	r.Precondition = cmp.Or(object.GetResourceVersion(), string(object.GetUID()))
 }
 
-// Start starts a command in a process group of its own. Its variables are beside those of this process that could not
-// connect it to an API server past its proxy.
-func Start(command *exec.Cmd) (*Process, error) { return start(command, func() {}) }
+// IsWrite reports whether the request is to change something.
+func (r *Request) IsWrite() bool { return r.Verb != http.MethodGet }
 
-// StartRecorded starts a program whose output is in logs/NAME.log below the directory. As long as it runs its PID is in
-// pids/NAME: if this process is killed, hack/lib.sh ends it.
-func StartRecorded(dir, name string, variables []string, program string, arguments ...string) (*Process, error) {
-	log, err := os.Create(filepath.Join(dir, "logs", name+".log"))
+// Applied reports whether it has.
+func (r *Request) Applied() bool { return r.IsWrite() && r.Code >= 200 && r.Code < 300 }
+
+// IsLost reports whether nobody knows if it has: it has no answer, or etcd may have got it before that failed.
+func (r *Request) IsLost() bool { return r.IsWrite() && (r.Code == 0 || r.Code >= 500) }
+
+// Answered notes the answer of the API server. It returns the object in the answer, nil for none.
+func (r *Request) Answered(response *Response) *unstructured.Unstructured {
+	if response == nil {
+		return nil
+	}
+	r.Code = response.Code
+	object := DecodeObject(response.Body)
+	if object == nil || !r.Applied() && r.Verb != http.MethodGet {
+		return nil
+	}
+	if r.Verb == http.MethodDelete {
+		// A Status has it in its details.
+		inStatus, _, _ := unstructured.NestedString(object.Object, "details", "uid")
+		r.Deletes = cmp.Or(string(object.GetUID()), inStatus)
+		return nil
+	}
+	r.Made, r.Revision = object.GetName(), object.GetResourceVersion()
+	return object
+}
+
+// Class identifies the request across runs, in which names have aliases.
+func (r *Request) Class(alias func(resource, name string) string) string {
+	words := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		words += "/" + r.Subresource
+	}
+	words += " " + alias(r.Resource, r.Name)
+	if r.Fields != "" {
+		words += " {" + r.Fields + "}"
+	}
+	return words
+}
+
+// DecodeObject decodes an object or a Status, in JSON or of a built-in kind. It returns nil if it cannot.
+func DecodeObject(data []byte) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	if object.UnmarshalJSON(data) == nil {
+		return object
+	}
+	typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	defer log.Close()
-	record := filepath.Join(dir, "pids", name)
-	// The shell writes its PID before it becomes the program.
-	shell := []string{"-c", `echo $$ >"$0" && exec "$@"`, record, program}
-	command := exec.Command("bash", append(shell, arguments...)...)
-	command.Env, command.Stdout, command.Stderr = variables, log, log
-	p, err := start(command, func() { _ = os.Remove(record) })
-	if err == nil {
-		p.log = log.Name()
-	}
-	return p, err
-}
-
-// Output returns what a recorded process has printed so far.
-func (p *Process) Output() string {
-	text, err := os.ReadFile(p.log)
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
-		return err.Error()
+		return nil
 	}
-	return string(text)
+	object.Object = fields
+	object.SetGroupVersionKind(*gvk)
+	return object
 }
 
-func start(command *exec.Cmd, ended func()) (*Process, error) {
-	p := &Process{Cmd: command, Done: make(chan struct{})}
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "KUBE") }), p.Env...)
-	if err := p.Start(); err != nil {
-		return nil, err
+// fieldsOf returns the fields that a patch sets, without preconditions and identity.
+func fieldsOf(patch any) []string {
+	found := map[string]any{}
+	if operations, ok := patch.([]any); ok {
+		for _, operation := range operations {
+			if o, ok := operation.(map[string]any); ok && o["op"] != "test" {
+				found[fmt.Sprint(o["path"])] = nil
+			}
+		}
+	} else {
+		found = Flatten(patch)
 	}
-	go func() {
-		// The state of the process says how it ended.
-		_ = p.Wait()
-		p.ExitedAt = Now()
-		ended()
-		close(p.Done)
-	}()
-	return p, nil
+	for _, path := range []string{"/kind", "/apiVersion"} {
+		delete(found, path)
+	}
+	for _, field := range []string{"name", "namespace", "resourceVersion", "uid"} {
+		delete(found, "/metadata/"+field)
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
-// Kill kills the process and its children, and returns once it has exited.
-func (p *Process) Kill() {
-	// It may have exited.
-	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
-	<-p.Done
+// Flatten returns the scalars in a value by JSON pointer. An empty map or list counts as a scalar.
+func Flatten(value any) map[string]any {
+	leaves := map[string]any{}
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	var walk func(string, any)
+	walk = func(path string, value any) {
+		fields, _ := value.(map[string]any)
+		elements, _ := value.([]any)
+		for key, field := range fields {
+			walk(path+"/"+escape.Replace(key), field)
+		}
+		for i, element := range elements {
+			walk(path+"/"+strconv.Itoa(i), element)
+		}
+		if len(fields)+len(elements) == 0 {
+			leaves[path] = value
+		}
+	}
+	walk("", value)
+	return leaves
 }
 
 // Upstream is the API server behind a proxy.
