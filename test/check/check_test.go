@@ -216,17 +216,6 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestOnly: a suite in which -only names nothing has no report, and there must be one that has.
-func TestOnly(t *testing.T) {
-	none, one := &report{}, &report{Runs: 1}
-	if got, err := named([]*report{none, one}, "created"); err != nil || !slices.Equal(got, []*report{one}) {
-		t.Errorf("%v, error %v", got, err)
-	}
-	if _, err := named([]*report{none}, "created"); err == nil {
-		t.Error("no error without any scenario")
-	}
-}
-
 // TestKnown: what is wrong without a fault is not told with each fault again, whatever object it is about.
 func TestKnown(t *testing.T) {
 	first := finding{Judge: "end", Message: "one replica: it is broken\nobject: 1"}
@@ -260,14 +249,6 @@ func TestDeletedUID(t *testing.T) {
 		if r.Answered(&trace.Response{Code: http.StatusOK, Body: data}); r.Deletes != "1" {
 			t.Errorf("%q is decoded as %+v", data, r)
 		}
-	}
-}
-
-func TestAsJSON(t *testing.T) {
-	const rest = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json, */*"
-	header := http.Header{"Accept": {"application/vnd.kubernetes.protobuf" + rest}}
-	if trace.AsJSON(header); header.Get("Accept") != "application/json"+rest {
-		t.Error(header)
 	}
 }
 

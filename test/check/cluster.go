@@ -304,11 +304,12 @@ func others(value any) []any {
 
 // change returns a JSON patch that gives the scalar at the path one of these values, and the object with it: the first
 // one that the API server accepts in a dry run, and keeps.
-func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string, values []any) (json.RawMessage, *unstructured.Unstructured, error) {
-	last := errors.New("the object has no scalar there")
+func change(ctx context.Context, client dynamic.ResourceInterface, object *unstructured.Unstructured, path string, values []any) (
+	json.RawMessage, *unstructured.Unstructured, error) {
+	last, dry := errors.New("the object has no scalar there"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, value := range values {
 		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
-		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		got, err := client.Patch(ctx, object.GetName(), types.JSONPatchType, patch, dry)
 		if err == nil && fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
 			err = errors.New("the API server does not keep the change")
 		}
@@ -326,4 +327,87 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 		return patch, changed, err
 	}
 	return nil, nil, last
+}
+
+// aliases give objects whose names differ from run to run a name that does not.
+type aliases struct {
+	suite     *suite
+	namespace string
+	// stable are the names that all runs have; nil for all names.
+	stable map[string]bool
+	given  map[string]string
+	counts map[string]int
+}
+
+func (c *checker) aliases(namespace string, stable map[string]bool) *aliases {
+	return &aliases{c.suite, namespace, stable, map[string]string{}, map[string]int{}}
+}
+
+// of returns the alias of an object. Names that are not compared may be the same by chance.
+func (a *aliases) of(resource, name string) string {
+	name = strings.ReplaceAll(name, a.namespace, "NAMESPACE")
+	if a.stable == nil || name == "" || a.stable[name] && !a.suite.ignores(resource+" * /metadata/name") {
+		return cmp.Or(name, "*")
+	}
+	key := resource + "/" + name
+	if a.given[key] == "" {
+		a.counts[resource]++
+		a.given[key] = "#" + strconv.Itoa(a.counts[resource])
+	}
+	return a.given[key]
+}
+
+// repoint counts points again, with names that all runs have.
+func repoint(points []recordedPoint, names *aliases) []recordedPoint {
+	counts := map[string]int{}
+	out := slices.Clone(points)
+	for i := range out {
+		if out[i].request != nil {
+			out[i].class = out[i].request.Class(names.of)
+		}
+		counts[out[i].class]++
+		out[i].nth = counts[out[i].class]
+	}
+	return out
+}
+
+// commonNames returns the names that objects of all runs have.
+func commonNames(runs []*run) map[string]bool {
+	counts, stable := map[string]int{}, map[string]bool{}
+	for _, o := range runs {
+		names := map[string]bool{}
+		for _, v := range o.versions {
+			names[strings.ReplaceAll(v.Object.GetName(), o.namespace, "NAMESPACE")] = true
+		}
+		for i := range o.sent {
+			names[strings.ReplaceAll(o.sent[i].Name, o.namespace, "NAMESPACE")] = true
+		}
+		for name := range names {
+			counts[name]++
+			stable[name] = counts[name] == len(runs)
+		}
+	}
+	return stable
+}
+
+// track adds the resource of a write.
+func track(tracked map[string]bool, r *trace.Request) {
+	if r.Applied() {
+		tracked[r.Resource] = true
+		if r.Subresource == "status" {
+			tracked[r.Resource+"/status"] = true
+		}
+	}
+}
+
+// describe returns one line for each point.
+func describe(points []recordedPoint) []string {
+	lines := make([]string, len(points))
+	for i, p := range points {
+		lines[i] = p.class
+		if p.request != nil {
+			lines[i] += fmt.Sprintf(" -> %d %s", p.request.Code, p.request.Fault)
+		}
+	}
+	return lines
 }

@@ -17,15 +17,14 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -90,50 +89,41 @@ func (r *reference) differences(want, got state) []string {
 
 // lasting compares two states of one scenario, without what may tell of the past.
 func (r *reference) lasting(want, got state) []string {
-	return slices.DeleteFunc(r.differences(want, got), func(line string) bool { return strings.Contains(keyOf(line), " /status") })
+	isStatus := func(line string) bool { return strings.Contains(keyOf(line), " /status") }
+	return slices.DeleteFunc(r.differences(want, got), isStatus)
 }
 
-// execute runs the scenario, with a fault if f is not nil. want is nil in a faultless run.
-func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) (*run, error) {
-	r, err := c.newRun(ctx, jitter)
+// execute runs the trial.
+func (c *checker) execute(ctx context.Context, t trial) (*run, error) {
+	r, err := c.newRun(ctx, t)
 	if r != nil {
 		defer r.close(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.mayExit = s.Name == endOfNamespace
-	var atPrepared, atEnd func([]trace.Version) []string
-	if want != nil {
-		r.aliases = c.aliases(r.namespace, want.stable)
-		atPrepared = func(now []trace.Version) []string {
-			return want.differences(want.prepared, want.stateAfter(now, r.namespace))
-		}
-		atEnd = func(now []trace.Version) []string {
-			return want.differences(want.end, want.stateAfter(now, r.namespace))
-		}
-	}
-	if err = r.take(ctx, s.Prepare); err == nil && (len(s.Prepare) == 0 || s.Prepare[len(s.Prepare)-1].Until == "") {
-		err = r.rest(ctx, atPrepared)
+	if err = r.take(ctx, t.Prepare); err == nil && (len(t.Prepare) == 0 || t.Prepare[len(t.Prepare)-1].Until == "") {
+		err = r.rest(ctx, t.want.prepared)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("before the operation: %w", err)
 	}
 	versions, _ := r.see()
 	r.prepared = len(versions)
-	if f != nil && f.replaces {
+	end := t.want.end
+	if t.fault.replaces {
 		// Others wrote what is there then.
-		atEnd = nil
+		end = nil
 	}
-	r.locked(func() { r.armed, r.fault, r.target = true, f, at })
-	if err = r.take(ctx, s.Steps); err == nil {
-		err = r.rest(ctx, atEnd)
+	r.locked(func() { r.armed = true })
+	if err = r.take(ctx, t.Steps); err == nil {
+		err = r.rest(ctx, end)
 	}
 	versions, _ = r.see()
 	r.rested, r.touched = len(versions), len(r.recorded(0))
 	r.locked(func() { r.armed, r.reached = false, r.injected && !r.expireNext && !r.cutNext })
 	if err == nil {
-		err = r.settle(ctx, atEnd)
+		err = r.settle(ctx, end)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -146,7 +136,7 @@ func (c *checker) execute(ctx context.Context, s *scenario, want *reference, f *
 	}
 	r.versions, _ = r.see()
 	r.sent = r.recorded(0)
-	r.judge(f)
+	r.judge()
 	return r, nil
 }
 
@@ -155,7 +145,8 @@ func (s *suite) ignores(key string) bool {
 	words := strings.SplitN(key, " ", 3)
 	words[1] = "*"
 	anyName := strings.Join(words, " ")
-	return slices.ContainsFunc(s.Ignore, func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) })
+	begins := func(p string) bool { return strings.HasPrefix(key, p) || strings.HasPrefix(anyName, p) }
+	return slices.ContainsFunc(s.Ignore, begins)
 }
 
 // plain returns the class of a request with its name.
@@ -164,7 +155,7 @@ func (r *run) plain(request *trace.Request) string {
 }
 
 // judge applies the judges that need no other run.
-func (r *run) judge(f *fault) {
+func (r *run) judge() {
 	byClass := map[string][]time.Time{}
 	for i := range r.sent {
 		request := &r.sent[i]
@@ -188,7 +179,7 @@ func (r *run) judge(f *fault) {
 	}
 	broken := map[string]bool{}
 	var since func(*trace.Request) time.Time
-	if f != nil && f.replaces {
+	if r.fault.replaces {
 		// The cache of the controller may not show yet that another client has just replaced the object.
 		since = func(request *trace.Request) time.Time { return request.At.Add(-cacheLag) }
 	}
@@ -224,8 +215,9 @@ func extremes(versions []trace.Version, prepared int, owners string) map[string]
 	}
 	worst, live, before := map[string]int{}, map[types.UID]trace.Version{}, map[dependents]int{}
 	last := trace.Latest(versions)
-	inOrder := slices.SortedStableFunc(slices.Values(versions[:prepared]), trace.ByRevision)
-	inOrder = slices.AppendSeq(inOrder, slices.Values(slices.SortedStableFunc(slices.Values(versions[prepared:]), trace.ByRevision)))
+	inOrder := slices.Clone(versions)
+	slices.SortStableFunc(inOrder[:prepared], trace.ByRevision)
+	slices.SortStableFunc(inOrder[prepared:], trace.ByRevision)
 	for i, v := range inOrder {
 		live[v.Object.GetUID()] = v
 		count, available := map[dependents]int{}, map[dependents]int{}
@@ -258,10 +250,10 @@ func extremes(versions []trace.Version, prepared int, owners string) map[string]
 
 // judgeExtremes adds findings if an owner had more dependents than without the fault, or fewer replicas available. A
 // user who deletes Pods takes replicas away, and when others report that is chance.
-func (r *run) judgeExtremes(s *scenario, ref *reference) {
-	deletesPods := slices.ContainsFunc(s.Steps, func(one step) bool { return one.Delete != "" && one.On.Kind == "Pod" })
+func (r *run) judgeExtremes() {
+	deletesPods := slices.ContainsFunc(r.Steps, func(one step) bool { return one.Delete != "" && one.On.Kind == "Pod" })
 	for what, n := range r.extremes {
-		if usual := ref.extremes[what]; n > usual && !ref.check.suite.ignores(what+" ") && (n > 0 || !deletesPods) {
+		if usual := r.want.extremes[what]; n > usual && !r.check.suite.ignores(what+" ") && (n > 0 || !deletesPods) {
 			r.find("peak", "%s of an owner at the same time: %d, and %d without the fault", what, max(n, -n), max(usual, -usual))
 		}
 	}
@@ -290,7 +282,8 @@ func (c *checker) learnReference(s *scenario, runs []*run) *reference {
 	var unlike, left []string
 	touched, reached := map[string]int{}, map[point]int{}
 	for i, o := range runs {
-		prepared, before := ref.stateAfter(o.versions[:o.prepared], o.namespace), ref.stateAfter(o.versions[:o.rested], o.namespace)
+		prepared := ref.stateAfter(o.versions[:o.prepared], o.namespace)
+		before := ref.stateAfter(o.versions[:o.rested], o.namespace)
 		// After the touch other controllers have come to their end, too.
 		end := ref.stateAfter(o.versions, o.namespace)
 		for _, line := range ref.differences(before, end) {
@@ -325,7 +318,8 @@ func (c *checker) learnReference(s *scenario, runs []*run) *reference {
 		c.find(s.Name, "settled", "it had work left, which a touch of its owner made it do:\n%s", strings.Join(left, "\n"))
 	}
 	ref.points = slices.DeleteFunc(ref.points, func(p recordedPoint) bool { return reached[p.point] < len(runs) })
-	if lines := ref.lasting(ref.prepared, ref.end); s.Restores && !slices.Contains(c.suite.Keeps, s.Name) && len(lines) > 0 {
+	lines := ref.lasting(ref.prepared, ref.end)
+	if s.Restores && len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
 		c.find(s.Name, "restores", "the end differs from the state before:\n%s", strings.Join(lines, "\n"))
 	}
 	return ref
@@ -339,14 +333,16 @@ func (r *run) wroteAfterTouch(key string) bool {
 	})
 }
 
-// rest waits until nothing changes, and the state differs in nothing that matters; differs may be nil. A finding is
-// what it waited for in vain.
-func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) error {
+const neverRests = "the controller never stops writing"
+
+// rest waits until nothing changes, and the state differs in nothing that matters from the end, if that is known. A
+// finding is what it waited for in vain.
+func (r *run) rest(ctx context.Context, end state) error {
 	needed, begun := r.check.suite.Quiet.Duration, trace.Now()
-	if differs == nil {
+	if end == nil {
 		needed = needed * 3 / 2
 	}
-	var last error = &finding{Judge: "settled", Message: "the controller never stops writing"}
+	var last error = &finding{Judge: "settled", Message: neverRests}
 	err := trace.Poll(ctx, restTimeout, func(context.Context) error {
 		versions, quiet := r.see()
 		// The event of what a user did may not have come yet.
@@ -354,9 +350,14 @@ func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) 
 		if quiet < needed || !r.watches() {
 			return errors.New("not at rest")
 		}
-		lines := append(r.check.atEnd(versions), unobserved(versions)...)
-		if differs != nil {
-			lines = append(lines, differs(versions)...)
+		lines, with := unobserved(versions), r.variables()
+		for _, rule := range r.check.suite.Ends {
+			if err := r.check.suite.Holds(rule, with); err != nil {
+				lines = append(lines, fmt.Sprintf("%s: %v\nobject: %s", rule.Name, err, trace.Brief(with["object"])))
+			}
+		}
+		if end != nil {
+			lines = append(lines, r.want.differences(end, r.want.stateAfter(versions, r.namespace))...)
 		}
 		last = nil
 		if len(lines) > 0 {
@@ -373,18 +374,6 @@ func (r *run) rest(ctx context.Context, differs func([]trace.Version) []string) 
 	return last
 }
 
-// atEnd returns what is not true although it must be at rest.
-func (c *checker) atEnd(versions []trace.Version) (lines []string) {
-	with := trace.Variables(versions)
-	with["object"] = c.exampleIn(versions)
-	for _, rule := range c.suite.Ends {
-		if err := c.suite.Holds(rule, with); err != nil {
-			lines = append(lines, fmt.Sprintf("%s: %v\nobject: %s", rule.Name, err, trace.Brief(with["object"])))
-		}
-	}
-	return lines
-}
-
 // unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
 func unobserved(versions []trace.Version) (lines []string) {
 	for _, v := range trace.Latest(versions) {
@@ -397,85 +386,62 @@ func unobserved(versions []trace.Version) (lines []string) {
 	return lines
 }
 
-// aliases give objects whose names differ from run to run a name that does not.
-type aliases struct {
-	suite     *suite
-	namespace string
-	// stable are the names that all runs have; nil for all names.
-	stable map[string]bool
-	given  map[string]string
-	counts map[string]int
-}
-
-func (c *checker) aliases(namespace string, stable map[string]bool) *aliases {
-	return &aliases{c.suite, namespace, stable, map[string]string{}, map[string]int{}}
-}
-
-// of returns the alias of an object. Names that are not compared may be the same by chance.
-func (a *aliases) of(resource, name string) string {
-	name = strings.ReplaceAll(name, a.namespace, "NAMESPACE")
-	if a.stable == nil || name == "" || a.stable[name] && !a.suite.ignores(resource+" * /metadata/name") {
-		return cmp.Or(name, "*")
+// withoutFaults runs a scenario some times, all but the first with delays. It takes two runs to tell which names are
+// random. It returns nil if faults make no sense.
+func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
+	n := 3
+	if s.similar && s.EndsAs == nil {
+		n = 1
+	} else if s.similar || c.part {
+		n = 2
 	}
-	key := resource + "/" + name
-	if a.given[key] == "" {
-		a.counts[resource]++
-		a.given[key] = "#" + strconv.Itoa(a.counts[resource])
-	}
-	return a.given[key]
-}
-
-// repoint counts points again, with names that all runs have.
-func repoint(points []recordedPoint, names *aliases) []recordedPoint {
-	counts := map[string]int{}
-	out := slices.Clone(points)
-	for i := range out {
-		if out[i].request != nil {
-			out[i].class = out[i].request.Class(names.of)
+	runs := make([]*run, n)
+	var group sync.WaitGroup
+	for i := range runs {
+		t := c.withoutFault(s)
+		if i > 0 {
+			t.jitter = rand.New(rand.NewPCG(uint64(i), 0))
 		}
-		counts[out[i].class]++
-		out[i].nth = counts[out[i].class]
+		group.Go(func() { runs[i] = c.once(ctx, t) })
 	}
-	return out
-}
-
-// commonNames returns the names that objects of all runs have.
-func commonNames(runs []*run) map[string]bool {
-	counts, stable := map[string]int{}, map[string]bool{}
+	group.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	known, told, broken := map[string]bool{}, map[string]bool{}, false
 	for _, o := range runs {
-		names := map[string]bool{}
-		for _, v := range o.versions {
-			names[strings.ReplaceAll(v.Object.GetName(), o.namespace, "NAMESPACE")] = true
-		}
-		for i := range o.sent {
-			names[strings.ReplaceAll(o.sent[i].Name, o.namespace, "NAMESPACE")] = true
-		}
-		for name := range names {
-			counts[name]++
-			stable[name] = counts[name] == len(runs)
+		for _, f := range o.findings {
+			broken = broken || f.Judge == "run" || f.Judge == "step" || strings.Contains(f.Message, neverRests)
+			if !told[f.Judge] {
+				c.add(s.Name, f)
+			}
+			known[f.cause()], told[f.Judge] = true, true
 		}
 	}
-	return stable
+	if broken {
+		c.note("%s: no faults were injected, because it fails without them", s.Name)
+		return nil
+	}
+	ref := c.learnReference(s, runs)
+	ref.known = known
+	if len(s.EndsAs) > 0 {
+		c.compareEnds(ctx, s, ref)
+	}
+	if len(ref.masked) > 0 {
+		c.note("%s: differs without a fault, and is not compared: %q", s.Name, slices.Sorted(maps.Keys(ref.masked)))
+	}
+	return ref
 }
 
-// track adds the resource of a write.
-func track(tracked map[string]bool, r *trace.Request) {
-	if r.Applied() {
-		tracked[r.Resource] = true
-		if r.Subresource == "status" {
-			tracked[r.Resource+"/status"] = true
-		}
+// compareEnds compares the end with that of other steps from an empty namespace.
+func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) {
+	o := c.once(ctx, c.withoutFault(&scenario{Name: s.Name, Steps: s.EndsAs}))
+	if o.versions == nil {
+		c.add(s.Name, o.findings[0])
+		return
 	}
-}
-
-// describe returns one line for each point.
-func describe(points []recordedPoint) []string {
-	lines := make([]string, len(points))
-	for i, p := range points {
-		lines[i] = p.class
-		if p.request != nil {
-			lines[i] += fmt.Sprintf(" -> %d %s", p.request.Code, p.request.Fault)
-		}
+	lines := ref.lasting(ref.stateAfter(o.versions, o.namespace), ref.end)
+	if len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
+		c.find(s.Name, "history", "the end is not that of one created so:\n%s", strings.Join(lines, "\n"))
 	}
-	return lines
 }

@@ -20,13 +20,13 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
-	"math/rand/v2"
+	"html"
 	"os"
 	"os/signal"
 	"runtime"
@@ -117,8 +117,8 @@ func check(ctx context.Context) (bool, error) {
 	if err := group.Wait(); err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
-	if reports, err = named(reports, o.only); err != nil {
-		return false, err
+	if !slices.ContainsFunc(reports, func(r *report) bool { return r.Runs > 0 || r.failed() }) {
+		return false, fmt.Errorf("-only %q: no scenario begins so", o.only)
 	}
 	// Those that failed come last.
 	passed := slices.DeleteFunc(slices.Clone(reports), (*report).failed)
@@ -150,7 +150,7 @@ type checker struct {
 	// noWatch is set if the controller was seen to watch no owners.
 	noWatch atomic.Bool
 
-	mu      sync.Mutex
+	mutex
 	report  report
 	planned map[string]bool
 }
@@ -175,9 +175,13 @@ func newChecker(ctx context.Context, o *options, file string) (*checker, error) 
 // attempts is how often a run is tried that does not reach its point.
 const attempts = 3
 
-func (c *checker) locked(do func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// mutex guards fields.
+type mutex struct{ sync.Mutex }
+
+// locked reads or changes what the mutex guards.
+func (m *mutex) locked(do func()) {
+	m.Lock()
+	defer m.Unlock()
 	do()
 }
 
@@ -188,8 +192,8 @@ func (c *checker) note(format string, arguments ...any) {
 
 // add adds a finding to the report, and says so at once.
 func (c *checker) add(id string, f finding) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Lock()
+	defer c.Unlock()
 	f.Run, f.Command = id, c.repeat(id)
 	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
 	fmt.Fprintf(os.Stderr, "finding %d: %s: %s\n", len(c.report.Findings), f.Judge, id)
@@ -224,84 +228,24 @@ func (c *checker) all(ctx context.Context) error {
 	group.Wait()
 	for i, s := range scenarios {
 		if ref := references[i]; ref != nil && !s.similar {
-			c.plan(s, ref, func(f *fault, at point) { group.Go(func() { c.withFault(ctx, s, ref, f, at) }) })
+			for _, t := range c.plan(s, ref) {
+				group.Go(func() { c.withFault(ctx, t) })
+			}
 		}
 	}
 	group.Wait()
 	return ctx.Err()
 }
 
-// withoutFaults runs a scenario some times, all but the first with delays. It takes two runs to tell which names are
-// random. It returns nil if faults make no sense.
-func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
-	n := 3
-	if s.similar && s.EndsAs == nil {
-		n = 1
-	} else if s.similar || c.part {
-		n = 2
-	}
-	runs := make([]*run, n)
-	var group sync.WaitGroup
-	for i := range runs {
-		group.Go(func() {
-			var jitter *rand.Rand
-			if i > 0 {
-				jitter = rand.New(rand.NewPCG(uint64(i), 0))
-			}
-			runs[i] = c.once(ctx, s, nil, nil, point{}, jitter)
-		})
-	}
-	group.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	known, told, broken := map[string]bool{}, map[string]bool{}, false
-	for _, o := range runs {
-		for _, f := range o.findings {
-			broken = broken || f.Judge == "run" || f.Judge == "step" || f.Judge == "settled" && strings.Contains(f.Message, "never stops")
-			if !told[f.Judge] {
-				c.add(s.Name, f)
-			}
-			known[f.cause()], told[f.Judge] = true, true
-		}
-	}
-	if broken {
-		c.note("%s: no faults were injected, because it fails without them", s.Name)
-		return nil
-	}
-	ref := c.learnReference(s, runs)
-	ref.known = known
-	if len(s.EndsAs) > 0 {
-		c.compareEnds(ctx, s, ref)
-	}
-	if len(ref.masked) > 0 {
-		c.note("%s: differs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
-	}
-	return ref
-}
-
-// compareEnds compares the end with that of other steps from an empty namespace.
-func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) {
-	o := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
-	if o.versions == nil {
-		c.add(s.Name, o.findings[0])
-		return
-	}
-	lines := ref.lasting(ref.stateAfter(o.versions, o.namespace), ref.end)
-	if len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
-		c.find(s.Name, "history", "the end is not that of one created so:\n%s", strings.Join(lines, "\n"))
-	}
-}
-
-// plan calls run for each request and step of the operation with each fault that applies, and for each watch of a
+// plan returns a trial for each request and step of the operation with each fault that applies, and for each watch of a
 // resource of which objects change.
-func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
+func (c *checker) plan(s *scenario, ref *reference) (trials []trial) {
 	add := func(f *fault, at point, kind string) {
-		if f.kills && s.Name == endOfNamespace || (c.part || f.rare) && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
-			return
+		t := trial{scenario: s, want: ref, fault: f, at: at}
+		isEnough := (c.part || f.rare) && c.planned[kind+f.name] || f.kills && s.Name == endOfNamespace
+		if !isEnough && strings.HasPrefix(t.id(), c.only) {
+			c.planned[kind+f.name], trials = true, append(trials, t)
 		}
-		c.planned[kind+f.name] = true
-		run(f, at)
 	}
 	for _, p := range ref.points {
 		if p.request == nil {
@@ -322,49 +266,155 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 			}
 		}
 	}
+	return trials
 }
 
-func runID(s *scenario, f *fault, at point) string {
-	if f == nil {
-		return s.Name
-	}
-	return s.Name + " | " + f.name + " | " + at.String()
-}
-
-func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f *fault, at point) {
-	id := runID(s, f, at)
+func (c *checker) withFault(ctx context.Context, t trial) {
 	for range attempts {
-		o := c.once(ctx, s, ref, f, at, nil)
+		r := c.once(ctx, t)
 		if ctx.Err() != nil {
 			return
 		}
-		o.judgeExtremes(s, ref)
-		o.findings = slices.DeleteFunc(o.findings, func(f finding) bool { return ref.known[f.cause()] })
-		for _, f := range o.findings {
-			f.Without, f.Requests = ref.requests, describe(repoint(o.points, c.aliases(o.namespace, ref.stable)))
-			c.add(id, f)
+		r.judgeExtremes()
+		r.findings = slices.DeleteFunc(r.findings, func(f finding) bool { return t.want.known[f.cause()] })
+		for _, f := range r.findings {
+			f.Without, f.Requests = t.want.requests, describe(repoint(r.points, c.aliases(r.namespace, t.want.stable)))
+			c.add(t.id(), f)
 		}
-		if o.reached || len(o.findings) > 0 {
+		if r.reached || len(r.findings) > 0 {
 			c.locked(func() { c.report.Injected++ })
 			return
 		}
 	}
-	c.locked(func() { c.report.Unreached = append(c.report.Unreached, id) })
+	c.locked(func() { c.report.Unreached = append(c.report.Unreached, t.id()) })
 }
 
 // once executes one run when there is a slot. A run that fails is a finding.
-func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) *run {
+func (c *checker) once(ctx context.Context, t trial) *run {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
 	c.locked(func() {
-		c.report.Names = append(c.report.Names, runID(s, f, at))
+		c.report.Names = append(c.report.Names, t.id())
 		if c.report.Runs++; c.report.Runs%25 == 0 {
 			fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
 		}
 	})
-	o, err := c.execute(ctx, s, want, f, at, jitter)
+	r, err := c.execute(ctx, t)
 	if err != nil {
-		o = &run{namespace: "-", findings: []finding{{Judge: "run", Message: err.Error()}}}
+		r = &run{trial: t, check: c, namespace: "none", findings: []finding{{Judge: "run", Message: err.Error()}}}
 	}
-	return o
+	return r
+}
+
+// report is what check prints in the end.
+type report struct {
+	Suite          string
+	Runs, Injected int
+	Findings       []finding
+	Unreached      []string
+	Notes          []string
+	// Names are those of the scenarios and of the runs with faults.
+	Names []string
+}
+
+// text returns the finding with the requests of both runs side by side, and the command that repeats it.
+func (f *finding) text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "\nFINDING %s: %s\n%s\n", f.Judge, f.Run, indent(f.Message))
+	if len(f.Requests) > 0 {
+		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
+		n := max(len(f.Without), len(f.Requests))
+		without, requests := slices.Concat(f.Without, make([]string, n)), slices.Concat(f.Requests, make([]string, n))
+		for i := range n {
+			fmt.Fprintf(&out, "    %-70s | %s\n", without[i], requests[i])
+		}
+	}
+	fmt.Fprintf(&out, "    repeat: %s\n", f.Command)
+	return out.String()
+}
+
+// repeat returns the command that repeats one run.
+func (c *checker) repeat(id string) string {
+	command := slices.Concat([]string{"go", "run", "./test/check", "-suite", c.report.Suite, "-only", id, "--"}, c.command)
+	for i, word := range command {
+		if strings.ContainsAny(word, " \t\n;&|<>()$`\\\"'*?[]#~{}") {
+			command[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(command, " ")
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
+}
+
+// tooManyUnreached is the share of faults, in percent, that may have found no occasion.
+const tooManyUnreached = 5
+
+// text returns the summary.
+func (r *report) text() string {
+	var out strings.Builder
+	for _, note := range r.Notes {
+		fmt.Fprintln(&out, "note: "+note)
+	}
+	for _, id := range r.Unreached {
+		fmt.Fprintln(&out, "not reached: "+id)
+	}
+	judges := map[string]int{}
+	for i := range r.Findings {
+		out.WriteString(r.Findings[i].text())
+		judges[r.Findings[i].Judge]++
+	}
+	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, ", r.Runs, r.Injected, len(r.Unreached))
+	fmt.Fprintf(&out, "%d findings %v\n", len(r.Findings), judges)
+	if r.tooFew() {
+		fmt.Fprintf(&out, "FAILED: more than %d %% of the faults were not reached\n", tooManyUnreached)
+	}
+	return out.String()
+}
+
+// tooFew reports whether more faults than that were not reached.
+func (r *report) tooFew() bool {
+	return 100*len(r.Unreached) > tooManyUnreached*(r.Injected+len(r.Unreached))
+}
+
+// failed reports whether the controller does not pass.
+func (r *report) failed() bool { return len(r.Findings) > 0 || r.tooFew() }
+
+// writeReport writes the reports to the file, if it has a name.
+func writeReport(file string, reports []*report, encode func(any) ([]byte, error)) error {
+	if file == "" {
+		return nil
+	}
+	data, err := encode(reports)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o600)
+}
+
+// asJUnit encodes reports, with a test case for each scenario and each run with a fault.
+func asJUnit(of any) ([]byte, error) {
+	var out bytes.Buffer
+	reports, _ := of.([]*report)
+	fmt.Fprintln(&out, "<testsuites>")
+	for _, r := range reports {
+		fmt.Fprintf(&out, "<testsuite name=\"%s\">\n", html.EscapeString(r.Suite))
+		slices.Sort(r.Names)
+		for _, name := range slices.Compact(r.Names) {
+			fmt.Fprintf(&out, "<testcase name=\"%s\">", html.EscapeString(name))
+			for i := range r.Findings {
+				if f := &r.Findings[i]; f.Run == name {
+					fmt.Fprintf(&out, "<failure type=\"%s\">%s</failure>", f.Judge, html.EscapeString(f.text()))
+				}
+			}
+			if slices.Contains(r.Unreached, name) {
+				fmt.Fprint(&out, "<skipped/>")
+			}
+			fmt.Fprintln(&out, "</testcase>")
+		}
+		fmt.Fprintln(&out, "</testsuite>")
+	}
+	fmt.Fprintln(&out, "</testsuites>")
+	return out.Bytes(), nil
 }

@@ -136,7 +136,8 @@ func (r *run) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
 	isCache := ok && isRead && to.Name == ""
 	if isCache && to.Namespace == "" && r.check.cluster.namespaced[to.GroupResource()] {
 		to.Namespace = r.namespace
-		incoming.URL.Path, incoming.URL.RawPath = path.Join(path.Dir(incoming.URL.Path), "namespaces", r.namespace, to.Resource), ""
+		incoming.URL.Path = path.Join(path.Dir(incoming.URL.Path), "namespaces", r.namespace, to.Resource)
+		incoming.URL.RawPath = ""
 	}
 	isOurs := to.Namespace == r.namespace && to.Resource != "events" && to.Resource != "leases"
 	switch {
@@ -217,8 +218,8 @@ func (r *run) serveRequest(w http.ResponseWriter, incoming *http.Request, to tra
 
 // record records the request and returns the fault to inject into it.
 func (r *run) record(request *trace.Request) *fault {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	request.At, request.Shown = trace.Now(), r.shown[request.Resource+"/"+request.Name]
 	r.requests = append(r.requests, request)
 	if request.IsWrite() {
@@ -237,7 +238,7 @@ func (r *run) count(class string, request *trace.Request) *fault {
 	r.counts[class]++
 	here := point{class, r.counts[class]}
 	r.points = append(r.points, recordedPoint{here, request})
-	if r.injected || here != r.target {
+	if r.injected || here != r.at {
 		return &fault{}
 	}
 	r.injected = true
@@ -246,8 +247,8 @@ func (r *run) count(class string, request *trace.Request) *fault {
 
 // answered records the answer of the API server, and how to send a request again that has created an object.
 func (r *run) answered(request *trace.Request, response *trace.Response, again func() *trace.Response) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	if object := request.Answered(response); object != nil && object.GetKind() != "Status" {
 		key := request.Resource + "/" + request.Made
 		r.shown[key] = string(object.GetUID())
@@ -326,16 +327,11 @@ func (r *run) takeLease(ctx context.Context) {
 	}
 }
 
-// lost returns until when the lease lasts that the process has lost, the zero time if it has lost none.
-func (r *run) lost() (until time.Time) {
-	r.locked(func() { until = r.lostUntil })
-	return until
-}
-
 // writesWithoutLease reports whether another process has the lease. For the duration of the lease the process may not
 // have learned that.
 func (r *run) writesWithoutLease(ctx context.Context, request *trace.Request) bool {
-	until := r.lost()
+	var until time.Time
+	r.locked(func() { until = r.lostUntil })
 	if until.IsZero() || !request.IsWrite() {
 		return false
 	}
@@ -355,7 +351,7 @@ func watchClass(resource string) string { return "WATCH " + resource }
 // isDue reports whether what is due next is due for this resource, and then it is not any more.
 func (r *run) isDue(next *bool, resource string) (is bool) {
 	r.locked(func() {
-		is = *next && r.target.class == watchClass(resource)
+		is = *next && r.at.class == watchClass(resource)
 		*next = *next && !is
 	})
 	return is
@@ -363,10 +359,11 @@ func (r *run) isDue(next *bool, resource string) (is bool) {
 
 // due returns the fault to inject into an event of this resource, and counts it.
 func (r *run) due(resource string) *fault {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	f := r.fault
-	if !r.armed || f == nil || r.target.class != watchClass(resource) || r.injected && (f.once || f.expires) || f.cuts > 0 && r.cuts == f.cuts {
+	isDone := func() bool { return r.injected && (f.once || f.expires) || f.cuts > 0 && r.cuts == f.cuts }
+	if !r.armed || r.at.class != watchClass(resource) || isDone() {
 		return &fault{}
 	}
 	r.injected = true

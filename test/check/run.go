@@ -41,9 +41,34 @@ import (
 	"example.com/sample-controller/test/check/trace"
 )
 
+// trial is what a run tries: a scenario with a fault, or none, at a point. Each request and event is delayed by jitter.
+type trial struct {
+	*scenario
+
+	// want is what runs without a fault have in common. In such a run it is empty.
+	want   *reference
+	fault  *fault
+	at     point
+	jitter *rand.Rand
+}
+
+// withoutFault tries a scenario without a fault.
+func (c *checker) withoutFault(s *scenario) trial {
+	return trial{scenario: s, want: &reference{check: c}, fault: &fault{}}
+}
+
+func (t *trial) id() string {
+	if t.fault.name == "" {
+		return t.Name
+	}
+	return t.Name + " | " + t.fault.name + " | " + t.at.String()
+}
+
 // run is one run of a scenario: a namespace, the controller, and the proxy between it and the API server. The proxy
 // confines the controller to the namespace, records its requests, and injects one fault.
 type run struct {
+	trial
+
 	check     *checker
 	namespace string
 	history   *trace.History
@@ -51,28 +76,22 @@ type run struct {
 	// kubeconfig and output are files.
 	kubeconfig string
 	output     *os.File
-	// mayExit is set if the process cannot keep its lease.
-	mayExit bool
 
 	// starting guards process and closed.
 	starting sync.Mutex
 	process  *trace.Process
 	closed   bool
 
-	// mu guards the others.
-	mu       sync.Mutex
+	// mutex guards the others.
+	mutex
 	requests []*trace.Request
 	findings []finding
-	// jitter, if not nil, delays each request and event.
-	jitter *rand.Rand
 	// armed is set while the operation of the scenario runs. From then on counts has the number of requests by class, and
 	// points lists all in order.
 	armed    bool
 	counts   map[string]int
 	points   []recordedPoint
 	aliases  *aliases
-	fault    *fault
-	target   point
 	injected bool
 	// shown has the UID that the process last got of each object, and creations what creates it again.
 	shown     map[string]string
@@ -108,13 +127,13 @@ const (
 	patience = 40 * time.Second
 )
 
-// newRun starts the controller in a new namespace. jitter is nil for no delays.
-func (c *checker) newRun(ctx context.Context, jitter *rand.Rand) (*run, error) {
+// newRun starts the controller in a new namespace.
+func (c *checker) newRun(ctx context.Context, t trial) (*run, error) {
 	namespace, err := c.cluster.createNamespace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{check: c, namespace: namespace, history: trace.NewHistory(), jitter: jitter, aliases: c.aliases(namespace, nil)}
+	r := &run{trial: t, check: c, namespace: namespace, history: trace.NewHistory(), aliases: c.aliases(namespace, t.want.stable)}
 	r.counts, r.creations = map[string]int{}, map[string]func() *trace.Response{}
 	c.cluster.histories.Store(namespace, r.history)
 	r.server = trace.NewServer(r)
@@ -171,13 +190,6 @@ func (c *checker) setUp(ctx context.Context, namespace string) error {
 		}
 	}
 	return nil
-}
-
-// locked reads or changes what mu guards.
-func (r *run) locked(do func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	do()
 }
 
 func (r *run) find(judge, format string, arguments ...any) {
@@ -262,7 +274,10 @@ func (r *run) supervise(ctx context.Context, p *trace.Process) {
 	byItself := r.process == p && !r.closed
 	r.starting.Unlock()
 	if byItself {
-		if r.lost().IsZero() && !r.mayExit {
+		// Where there is no namespace, no process can keep its lease.
+		mayExit := r.Name == endOfNamespace
+		r.locked(func() { mayExit = mayExit || !r.lostUntil.IsZero() })
+		if !mayExit {
 			r.find("exit", "the controller exited by itself: %s; its output:\n%s", p.ProcessState, r.lastOutput())
 		}
 		trace.Pause(ctx, time.Second)
@@ -311,23 +326,18 @@ func (r *run) take(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// variables returns what expressions can name now: object is the example.
+// variables returns what expressions can name now: object is the last version of the example, which exists or may have
+// been deleted just now, or null.
 func (r *run) variables() map[string]any {
 	versions, quiet := r.see()
 	with := trace.Variables(versions)
 	with["now"], with["quiet"] = celtypes.Timestamp{Time: trace.Now()}, celtypes.Duration{Duration: quiet}
-	with["object"] = r.check.exampleIn(versions)
-	return with
-}
-
-// exampleIn returns the last version of the example, which exists or may have been deleted just now, or nil.
-func (c *checker) exampleIn(versions []trace.Version) any {
 	for _, v := range trace.Latest(versions) {
-		if v.Resource == c.owners.Resource && v.Object.GetName() == c.suite.example.GetName() && !v.Deleted {
-			return v.Object.Object
+		if v.Resource == r.check.owners.Resource && v.Object.GetName() == r.check.suite.example.GetName() && !v.Deleted {
+			with["object"] = v.Object.Object
 		}
 	}
-	return nil
+	return with
 }
 
 // act takes one step, given the example as it was when the step began.
@@ -382,8 +392,8 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 		name, err := r.check.suite.Expand([]byte(to.Name), with)
 		return client, []string{string(name)}, err
 	}
-	if err != nil || to.Kind == "Namespace" {
-		return client, []string{r.namespace}, err
+	if err != nil {
+		return nil, nil, err
 	}
 	var names []string
 	versions, _ := r.see()
@@ -412,7 +422,7 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 const touched = "check-touched"
 
 // settle makes the controller sync each owner again, which must lead to no write that changes nothing.
-func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string) error {
+func (r *run) settle(ctx context.Context, end state) error {
 	known := map[string]bool{}
 	client := r.check.cluster.client.Resource(r.check.owners).Namespace(r.namespace)
 	owners, err := client.List(ctx, metav1.ListOptions{})
@@ -436,7 +446,7 @@ func (r *run) settle(ctx context.Context, differs func([]trace.Version) []string
 		}
 		known[object.GetResourceVersion()] = true
 	}
-	if err := r.rest(ctx, differs); err != nil {
+	if err := r.rest(ctx, end); err != nil {
 		return err
 	}
 	for _, request := range r.recorded(before) {

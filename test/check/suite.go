@@ -238,7 +238,7 @@ func (s *suite) completeStep(one *step) error {
 	if one.Apply != nil || one.On == (selector{}) {
 		one.On = selector{APIVersion: of.GetAPIVersion(), Kind: of.GetKind(), Name: of.GetName()}
 	}
-	texts := string(one.Merge) + string(one.Strategic) + string(one.JSON) + string(trace.MustEncode(one.Apply))
+	texts := one.On.Name + string(one.Merge) + string(one.Strategic) + string(one.JSON) + string(trace.MustEncode(one.Apply))
 	return errors.Join(s.CompileIn(texts), s.Compile(one.On.Where), s.Compile(one.Until))
 }
 
@@ -253,7 +253,7 @@ func deleted(policy metav1.DeletionPropagation) []step {
 // generate runs the controller on the example, and returns scenarios that follow from what it does. It also makes the
 // bystanders. A finding says that there is nothing to test.
 func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
-	r, err := c.newRun(ctx, nil)
+	r, err := c.newRun(ctx, c.withoutFault(&scenario{Name: "the example"}))
 	if r != nil {
 		defer r.close(ctx)
 	}
@@ -291,8 +291,9 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 		})
 	}
 	// The last one is about the namespace, since a part injects each fault as early as it can.
-	ends := step{On: selector{APIVersion: "v1", Kind: "Namespace", Where: "rest"}, Delete: background}
-	scenarios = slices.Concat(scenarios, c.suite.Scenarios, []*scenario{{Name: endOfNamespace, Steps: []step{ends, {Until: "gone"}}}})
+	ends := step{On: selector{APIVersion: "v1", Kind: "Namespace", Name: "${object.metadata.namespace}"}, Delete: background}
+	last := &scenario{Name: endOfNamespace, Steps: []step{ends, {Until: "gone"}}}
+	scenarios = append(slices.Concat(scenarios, c.suite.Scenarios), last)
 	return scenarios, c.suite.completeScenarios(scenarios)
 }
 
@@ -324,7 +325,7 @@ func (c *checker) changes(ctx context.Context, r *run) (scenarios []*scenario) {
 	example := c.suite.example
 	client := c.cluster.client.Resource(c.owners).Namespace(r.namespace)
 	add := func(path, suffix string, values ...any) {
-		patch, changed, err := change(ctx, client, example.GetName(), example.Object, path, values)
+		patch, changed, err := change(ctx, client, example, path, values)
 		_, isNumber := values[0].(int64)
 		if err == nil && suffix == "" && (c.change == nil || isNumber) {
 			c.change = []step{{Until: "rest"}, {JSON: patch}}
@@ -384,7 +385,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*
 	}
 	body := requests[sent].Body
 	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
-		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path, others(trace.Flatten(v.Object.Object)[path]))
+		patch, _, err := change(ctx, client, v.Object, path, others(trace.Flatten(v.Object.Object)[path]))
 		if err != nil {
 			c.note("%s %s does not drift: %.300s", v.Resource, path, err)
 			continue
