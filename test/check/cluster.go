@@ -188,8 +188,8 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
-// unlike matches fields whose values differ although nothing that matters does: those that each object has of its own, how
-// often another controller acted, the touch, and the scheduler's choice.
+// unlike matches fields that differ although nothing that matters does: what each object has of its own, how often
+// another controller acted, the touch, and the scheduler's choice.
 var unlike = regexp.MustCompile("^/(spec/nodeName|metadata/(" +
 	"uid|resourceVersion|creationTimestamp|managedFields|namespace|name|generation|" +
 	"annotations/(" + touched + "|deployment.kubernetes.io~1revision)))(/|$)")
@@ -304,8 +304,8 @@ func others(value any) []any {
 
 // change returns a JSON patch that gives the scalar at the path one of these values, and the object with it: the first
 // one that the API server accepts in a dry run, and keeps.
-func change(ctx context.Context, client dynamic.ResourceInterface, object *unstructured.Unstructured, path string, values []any) (
-	json.RawMessage, *unstructured.Unstructured, error) {
+func change(ctx context.Context, client dynamic.ResourceInterface, object *unstructured.Unstructured, path string,
+	values []any) (json.RawMessage, *unstructured.Unstructured, error) {
 	last, dry := errors.New("the object has no scalar there"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, value := range values {
 		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
@@ -410,4 +410,15 @@ func describe(points []recordedPoint) []string {
 		}
 	}
 	return lines
+}
+
+// owned returns the last version of each existing object that the example owns.
+func (c *checker) owned(versions []trace.Version) []trace.Version {
+	last := trace.Latest(versions)
+	return slices.DeleteFunc(slices.Collect(maps.Values(last)), func(v trace.Version) bool {
+		return v.Deleted || !slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			owner, ok := last[o.UID]
+			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
+		})
+	})
 }

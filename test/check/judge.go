@@ -350,7 +350,7 @@ func (r *run) rest(ctx context.Context, end state) error {
 		if quiet < needed || !r.watches() {
 			return errors.New("not at rest")
 		}
-		lines, with := unobserved(versions), r.variables()
+		lines, with := []string(nil), r.variables()
 		for _, rule := range r.check.suite.Ends {
 			if err := r.check.suite.Holds(rule, with); err != nil {
 				lines = append(lines, fmt.Sprintf("%s: %v\nobject: %s", rule.Name, err, trace.Brief(with["object"])))
@@ -372,18 +372,6 @@ func (r *run) rest(ctx context.Context, end state) error {
 		return err
 	}
 	return last
-}
-
-// unobserved returns the workloads that their controllers have not acted upon yet. On a busy cluster that takes long.
-func unobserved(versions []trace.Version) (lines []string) {
-	for _, v := range trace.Latest(versions) {
-		observed, _, _ := unstructured.NestedInt64(v.Object.Object, "status", "observedGeneration")
-		isBuiltIn := slices.Contains([]string{"deployments", "replicasets", "statefulsets", "daemonsets"}, v.Resource)
-		if isBuiltIn && v.IsLive() && observed < v.Object.GetGeneration() {
-			lines = append(lines, v.Resource+" "+v.Object.GetName()+": its controller has not acted upon it")
-		}
-	}
-	return lines
 }
 
 // withoutFaults runs a scenario some times, all but the first with delays. It takes two runs to tell which names are

@@ -37,7 +37,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -136,9 +135,8 @@ type checker struct {
 
 	suite *suite
 	// flags are those of the external service of a kind.
-	flags      []string
-	owners     schema.GroupVersionResource
-	bystanders []*unstructured.Unstructured
+	flags  []string
+	owners schema.GroupVersionResource
 	// change are the steps that change the spec of the example at rest, nil if the API server lets nobody.
 	change []step
 	// tracked are the resources whose objects are compared: see stateOf.

@@ -52,15 +52,13 @@ type fault struct {
 	takesLease, replaces bool
 	// rare is injected once into each class of request, also if not only a part is.
 	rare bool
-	// wait is for how long a request is held back. The others are about watches: the events of one resource after the
-	// operation began. There wait is how late each event is or, with once, the first one, and those after it until then.
-	// cuts is how many events are cut in their middle. expires ends the watch with 410, after wait: as the next answer or,
-	// with inStream, as an event. cutsList also cuts the list after it.
-	wait              time.Duration
-	once              bool
-	cuts              int
-	expires, inStream bool
-	cutsList          bool
+	// wait is for how long a request is held back, or how late an event is. The others are about watches: the events of one
+	// resource after the operation began. times is into how many of them the fault is injected, 0 for all; what follows a
+	// late one is late until then. cuts cuts the event in its middle. expires ends the watch with 410, after wait: as the
+	// next answer or, with inStream, as an event. cutsList also cuts the list after it.
+	wait                              time.Duration
+	times                             int
+	cuts, expires, inStream, cutsList bool
 }
 
 var errInjected = errors.New("injected by check")
@@ -88,13 +86,13 @@ func watchFaults() []*fault {
 	return []*fault{
 		{name: "late-0.3s", wait: 300 * time.Millisecond},
 		{name: "late-1.5s", wait: 1500 * time.Millisecond},
-		{name: "held-4s", wait: 4 * time.Second, once: true},
-		{name: "held-33s", wait: longHold, once: true},
-		{name: "cut", cuts: 3},
-		{name: "410-answer", expires: true},
-		{name: "410-event", expires: true, inStream: true},
-		{name: "skipped-4s", wait: 4 * time.Second, once: true, expires: true, inStream: true},
-		{name: "cut-list", expires: true, inStream: true, cutsList: true},
+		{name: "held-4s", wait: 4 * time.Second, times: 1},
+		{name: "held-33s", wait: longHold, times: 1},
+		{name: "cut", cuts: true, times: 3},
+		{name: "410-answer", expires: true, times: 1},
+		{name: "410-event", expires: true, inStream: true, times: 1},
+		{name: "skipped-4s", wait: 4 * time.Second, expires: true, inStream: true, times: 1},
+		{name: "cut-list", expires: true, inStream: true, cutsList: true, times: 1},
 	}
 }
 
@@ -265,8 +263,10 @@ func (r *run) recreate(ctx context.Context, of *trace.Request) {
 	if create == nil {
 		return
 	}
-	client, now := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace), metav1.DeletePropagationBackground
-	err := client.Delete(ctx, of.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: &now})
+	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
+	options := metav1.NewDeleteOptions(0)
+	options.PropagationPolicy = ptr.To(metav1.DeletePropagationBackground)
+	err := client.Delete(ctx, of.Name, *options)
 	if apierrors.IsNotFound(err) {
 		// Another client has deleted it just now: the fault found no occasion after all.
 		r.locked(func() { r.injected = false })
@@ -315,8 +315,8 @@ const thief = "check"
 func (r *run) takeLease(ctx context.Context) {
 	list, err := r.leases().List(ctx, metav1.ListOptions{})
 	for _, lease := range ptr.Deref(list, unstructured.UnstructuredList{}).Items {
-		now := trace.Now()
-		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now.UTC().Format(metav1.RFC3339Micro))
+		now := trace.Now().UTC()
+		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now.Format(metav1.RFC3339Micro))
 		_, failed := r.leases().Patch(ctx, lease.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 		err = errors.Join(err, failed)
 		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
@@ -362,12 +362,11 @@ func (r *run) due(resource string) *fault {
 	r.Lock()
 	defer r.Unlock()
 	f := r.fault
-	isDone := func() bool { return r.injected && (f.once || f.expires) || f.cuts > 0 && r.cuts == f.cuts }
-	if !r.armed || r.at.class != watchClass(resource) || isDone() {
+	if !r.armed || r.at.class != watchClass(resource) || f.times > 0 && r.times == f.times {
 		return &fault{}
 	}
 	r.injected = true
-	r.cuts++
+	r.times++
 	r.expireNext, r.cutNext = f.expires && !f.inStream, f.cutsList
 	return f
 }
@@ -399,7 +398,7 @@ func (r *run) serveWatch(w http.ResponseWriter, incoming *http.Request, resource
 		default:
 			trace.Pause(ctx, r.delay(true))
 			f = r.due(resource)
-			isCut = f.cuts > 0
+			isCut = f.cuts
 		}
 		if f.wait > 0 {
 			r.hold(ctx, e.ReceivedAt.Add(f.wait).Sub(trace.Now()))

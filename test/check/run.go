@@ -100,10 +100,10 @@ type run struct {
 	active time.Time
 	// lagsUntil is until when no watch sends an event.
 	lagsUntil time.Time
-	// expireNext is set if the next watch of the target is answered with 410, cutNext if the next list of it is cut, and
-	// cuts counts cut events.
+	// times is into how many events the fault was injected. expireNext is set if the next watch of that resource is
+	// answered with 410, and cutNext if the next list of it is cut.
+	times               int
 	expireNext, cutNext bool
-	cuts                int
 	// lostUntil is until when the lease lasts that another process took.
 	lostUntil time.Time
 	// watched has the resources of which the process watches objects.
@@ -133,8 +133,8 @@ func (c *checker) newRun(ctx context.Context, t trial) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{trial: t, check: c, namespace: namespace, history: trace.NewHistory(), aliases: c.aliases(namespace, t.want.stable)}
-	r.counts, r.creations = map[string]int{}, map[string]func() *trace.Response{}
+	r := &run{trial: t, check: c, namespace: namespace, history: trace.NewHistory()}
+	r.aliases, r.counts, r.creations = c.aliases(namespace, t.want.stable), map[string]int{}, map[string]func() *trace.Response{}
 	c.cluster.histories.Store(namespace, r.history)
 	r.server = trace.NewServer(r)
 	r.server.StartTLS()
@@ -144,7 +144,7 @@ func (c *checker) newRun(ctx context.Context, t trial) (*run, error) {
 		r.output, err = os.Create(r.kubeconfig + ".log")
 	}
 	if err == nil {
-		err = c.setUp(ctx, namespace)
+		err = r.take(ctx, c.suite.setup)
 	}
 	if err != nil {
 		return r, err
@@ -162,34 +162,6 @@ func (c *checker) newRun(ctx context.Context, t trial) (*run, error) {
 		return r, nil
 	}
 	return r, err
-}
-
-// setUp creates the objects that each namespace has before the controller starts. A ConfigMap is the owner of the
-// bystanders that have one.
-func (c *checker) setUp(ctx context.Context, namespace string) error {
-	stranger := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": trace.BystanderPrefix + "owner"},
-	}}
-	for _, object := range slices.Concat([]*unstructured.Unstructured{stranger}, c.suite.setup, c.bystanders) {
-		if strings.HasPrefix(object.GetName(), trace.BystanderPrefix+"owned-") {
-			object = object.DeepCopy()
-			object.SetOwnerReferences([]metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "ConfigMap", Name: stranger.GetName(), UID: stranger.GetUID(), Controller: ptr.To(true),
-			}})
-		}
-		client, _, err := c.cluster.at(namespace, object.GetAPIVersion(), object.GetKind())
-		if err != nil {
-			return err
-		}
-		created, err := client.Create(ctx, object, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
-		}
-		if object == stranger {
-			stranger.SetUID(created.GetUID())
-		}
-	}
-	return nil
 }
 
 func (r *run) find(judge, format string, arguments ...any) {
@@ -296,9 +268,9 @@ func (r *run) close(ctx context.Context) {
 	trace.Close(r.server)
 	r.output.Close()
 	r.check.cluster.histories.Delete(r.namespace)
-	if !r.check.keep {
+	if client := r.check.cluster.client.Resource(namespaces); !r.check.keep {
 		// A namespace that is left costs nothing but room.
-		_ = r.check.cluster.client.Resource(namespaces).Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
+		_ = client.Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 	}
 }
 
@@ -451,7 +423,7 @@ func (r *run) settle(ctx context.Context, end state) error {
 	}
 	for _, request := range r.recorded(before) {
 		if request.Applied() && known[request.Revision] && !r.check.suite.AllowNoops {
-			return &finding{Judge: "settled", Message: "after a touch of its owner, " + r.plain(&request) + " wrote what was there"}
+			return &finding{Judge: "settled", Message: r.plain(&request) + " wrote what was there, after a touch of its owner"}
 		}
 	}
 	return nil

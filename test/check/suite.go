@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/test/check/trace"
 	"example.com/sample-controller/test/kinds"
@@ -62,9 +63,8 @@ type suite struct {
 	trace.RuleSet
 
 	example *unstructured.Unstructured
-	setup   []*unstructured.Unstructured
-	// created creates the example.
-	created []step
+	// setup creates what each namespace has before the controller starts, and created the example.
+	setup, created []step
 	// data are of a kind of this repository, whose file has the suite under check, or nil.
 	data *kinds.Data
 }
@@ -114,6 +114,10 @@ type selector struct {
 	Subresource string `json:"subresource,omitempty"`
 }
 
+func selectorOf(object *unstructured.Unstructured, where string) selector {
+	return selector{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Where: where}
+}
+
 // String describes the step in a report.
 func (s *step) String() string {
 	object := s.On.Kind + " " + cmp.Or(s.On.Name, "where "+s.On.Where)
@@ -159,8 +163,12 @@ func (s *suite) readExample(dir string) error {
 		return fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
 	}
 	s.example = examples[0]
-	if s.Setup != "" {
-		s.setup, err = trace.ReadObjects(filepath.Join(dir, s.Setup))
+	if s.Setup == "" {
+		return nil
+	}
+	objects, err := trace.ReadObjects(filepath.Join(dir, s.Setup))
+	for _, object := range objects {
+		s.setup = append(s.setup, step{Apply: object})
 	}
 	return err
 }
@@ -184,38 +192,46 @@ func (s *suite) ofKind() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.data.Changes)) {
-		change := s.data.Changes[name]
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{Merge: change}}, EndsAs: []step{{Example: change}}})
+		steps, endsAs := []step{{Merge: s.data.Changes[name]}}, []step{{Example: s.data.Changes[name]}}
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: steps, EndsAs: endsAs})
 	}
+	on := selector{APIVersion: owns.APIVersion, Kind: owns.Kind, Where: "owned"}
 	for _, name := range slices.Sorted(maps.Keys(owns.Drifts)) {
-		drift := step{On: selector{APIVersion: owns.APIVersion, Kind: owns.Kind, Where: "owned"}, Strategic: owns.Drifts[name]}
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{drift}})
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{On: on, Strategic: owns.Drifts[name]}}})
 	}
 	return nil
 }
+
+// stranger is the owner of bystanders, and of what is given away.
+const stranger = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bystander-owner"}}`
 
 // complete adds what follows from the rest, and compiles the expressions.
 func (s *suite) complete() error {
 	s.Rules = append(s.Rules, trace.Rule{
 		Name: "a write to what another object controls", When: "before != null",
-		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == '" + trace.BystanderPrefix + "owner')",
+		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == 'bystander-owner')",
 	})
-	s.created = []step{{Apply: s.example}}
-	if err := s.Prepare(); err != nil {
+	// On a busy cluster that takes long.
+	s.Ends = append(s.Ends, trace.Rule{Name: "a controller of the cluster has not acted upon its object", Must: "objects.all(o, " +
+		"!(o.kind in ['Deployment', 'ReplicaSet', 'StatefulSet', 'DaemonSet']) || has(o.metadata.deletionTimestamp) || " +
+		"o.?status.?observedGeneration.orValue(0) >= o.metadata.generation)"})
+	owner := &unstructured.Unstructured{}
+	s.setup, s.created = slices.Insert(s.setup, 0, step{Apply: owner}), []step{{Apply: s.example}}
+	if err := errors.Join(owner.UnmarshalJSON([]byte(stranger)), s.Prepare()); err != nil {
 		return err
 	}
 	return s.completeScenarios(s.Scenarios)
 }
 
 func (s *suite) completeScenarios(all []*scenario) error {
-	for _, c := range all {
+	for _, c := range append(all, &scenario{Name: "what each has", Prepare: s.setup, Steps: s.created}) {
 		if c.Name == "" || len(c.Steps) == 0 {
 			return fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
 		}
 		if c.Prepare == nil {
 			c.Prepare = s.created
 		}
-		for _, steps := range [][]step{s.created, c.Prepare, c.Steps, c.EndsAs} {
+		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
 			for i := range steps {
 				if err := s.completeStep(&steps[i]); err != nil {
 					return fmt.Errorf("scenario %q: %w", c.Name, err)
@@ -234,12 +250,12 @@ func (s *suite) completeStep(one *step) error {
 			return err
 		}
 	}
-	of := cmp.Or(one.Apply, s.example)
-	if one.Apply != nil || one.On == (selector{}) {
-		one.On = selector{APIVersion: of.GetAPIVersion(), Kind: of.GetKind(), Name: of.GetName()}
+	if of := cmp.Or(one.Apply, s.example); one.Apply != nil || one.On == (selector{}) {
+		one.On = selectorOf(of, "")
+		one.On.Name = of.GetName()
 	}
-	texts := one.On.Name + string(one.Merge) + string(one.Strategic) + string(one.JSON) + string(trace.MustEncode(one.Apply))
-	return errors.Join(s.CompileIn(texts), s.Compile(one.On.Where), s.Compile(one.Until))
+	texts := [][]byte{[]byte(one.On.Name), one.Merge, one.Strategic, one.JSON, trace.MustEncode(one.Apply)}
+	return errors.Join(s.CompileIn(string(slices.Concat(texts...))), s.Compile(one.On.Where), s.Compile(one.Until))
 }
 
 // endOfNamespace is the scenario in which no process can take a lease.
@@ -279,8 +295,7 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 		c.tracked[v.Resource] = true
 		if !seen[v.Resource] {
 			scenarios = append(scenarios, c.ofDependent(ctx, r, &v)...)
-			of := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "foreign"}
-			foreign = append(foreign, step{On: of, Delete: background})
+			foreign = append(foreign, step{On: selectorOf(v.Object, "foreign"), Delete: background})
 		}
 		seen[v.Resource] = true
 	}
@@ -291,8 +306,8 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 		})
 	}
 	// The last one is about the namespace, since a part injects each fault as early as it can.
-	ends := step{On: selector{APIVersion: "v1", Kind: "Namespace", Name: "${object.metadata.namespace}"}, Delete: background}
-	last := &scenario{Name: endOfNamespace, Steps: []step{ends, {Until: "gone"}}}
+	itself := selector{APIVersion: "v1", Kind: "Namespace", Name: "${object.metadata.namespace}"}
+	last := &scenario{Name: endOfNamespace, Steps: []step{{On: itself, Delete: background}, {Until: "gone"}}}
 	scenarios = append(slices.Concat(scenarios, c.suite.Scenarios), last)
 	return scenarios, c.suite.completeScenarios(scenarios)
 }
@@ -303,12 +318,14 @@ func (c *checker) learn(ctx context.Context, r *run) error {
 	if err == nil {
 		err = r.rest(ctx, nil)
 	}
-	r.locked(func() { c.watched = slices.Sorted(maps.Keys(r.watched)) })
+	var found []finding
+	r.locked(func() { c.watched, found = slices.Sorted(maps.Keys(r.watched)), slices.Clone(r.findings) })
 	for _, request := range r.recorded(0) {
 		track(c.tracked, &request)
 	}
 	if len(c.tracked) == 0 && ctx.Err() == nil {
-		return &finding{Judge: "idle", Message: fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", r.findings, r.lastOutput())}
+		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", found, r.lastOutput())
+		return &finding{Judge: "idle", Message: message}
 	}
 	if err != nil {
 		return err
@@ -338,9 +355,9 @@ func (c *checker) changes(ctx context.Context, r *run) (scenarios []*scenario) {
 		case err != nil:
 			c.note("%s is not changed: %.300s", path, err)
 		default:
-			scenarios = append(scenarios, &scenario{
-				Name: "change " + path + suffix, Steps: []step{{JSON: patch}}, EndsAs: []step{{Apply: changed}}, similar: suffix != "",
-			})
+			s := scenario{Name: "change " + path + suffix, Steps: []step{{JSON: patch}}, EndsAs: []step{{Apply: changed}}}
+			s.similar = suffix != ""
+			scenarios = append(scenarios, &s)
 		}
 	}
 	for _, path := range scalars(example.Object, "/spec/") {
@@ -356,13 +373,14 @@ func (c *checker) changes(ctx context.Context, r *run) (scenarios []*scenario) {
 // ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields drift
 // that the controller sent to create it.
 func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*scenario {
-	of, background := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}, metav1.DeletePropagationBackground
+	of, background := selectorOf(v.Object, "owned"), metav1.DeletePropagationBackground
 	merge := func(where, patch string) step {
-		return step{On: selector{APIVersion: of.APIVersion, Kind: of.Kind, Where: where}, Merge: json.RawMessage(patch)}
+		return step{On: selectorOf(v.Object, where), Merge: json.RawMessage(patch)}
 	}
 	given := merge("owned", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",`+
 		`"name":"bystander-owner","uid":"${stranger}","controller":true}]}}`)
-	released, held := merge("owned", `{"metadata":{"ownerReferences":null}}`), merge("owned", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+	released := merge("owned", `{"metadata":{"ownerReferences":null}}`)
+	held := merge("owned", `{"metadata":{"finalizers":["example.com/hold"]}}`)
 	letGo := []step{{Until: "rest"}, merge("finalized", `{"metadata":{"finalizers":null}}`)}
 	created := c.suite.created
 	scenarios := []*scenario{
@@ -399,17 +417,6 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*
 	return scenarios
 }
 
-// owned returns the last version of each existing object that the example owns.
-func (c *checker) owned(versions []trace.Version) []trace.Version {
-	last := trace.Latest(versions)
-	return slices.DeleteFunc(slices.Collect(maps.Values(last)), func(v trace.Version) bool {
-		return v.Deleted || !slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-			owner, ok := last[o.UID]
-			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
-		})
-	})
-}
-
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
 func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *trace.Version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
@@ -421,6 +428,11 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 		o.SetGroupVersionKind(v.Object.GroupVersionKind())
 		o.SetName(trace.BystanderPrefix + name + "-" + v.Resource)
 		o.SetLabels(v.Object.GetLabels())
+		if name == "owned" {
+			by := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bystander-owner", UID: "${stranger}"}
+			by.Controller = ptr.To(true)
+			o.SetOwnerReferences([]metav1.OwnerReference{by})
+		}
 		delete(o.Object, "status")
 		if spec, ok := o.Object["spec"].(map[string]any); ok && spec["replicas"] != nil {
 			// Otherwise its Pods would take part in the run.
@@ -430,6 +442,6 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 			c.note("no bystander for %s: %.300s", v.Resource, err)
 			return
 		}
-		c.bystanders = append(c.bystanders, o)
+		c.suite.setup = append(c.suite.setup, step{Apply: o})
 	}
 }

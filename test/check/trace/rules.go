@@ -94,8 +94,8 @@ func (h *History) All() ([]Version, time.Time) {
 
 // Await waits until the history has the version of the object or its deletion. Until then the former state would look
 // like the final one.
-func (h *History) Await(ctx context.Context, timeout time.Duration, object *unstructured.Unstructured, deletion bool) error {
-	return Poll(ctx, timeout, func(context.Context) error {
+func (h *History) Await(ctx context.Context, most time.Duration, object *unstructured.Unstructured, deletion bool) error {
+	return Poll(ctx, most, func(context.Context) error {
 		versions, _ := h.All()
 		for i := range versions {
 			v := &versions[i]
@@ -351,8 +351,9 @@ func (r *Request) wouldMake(v, was *Version) bool {
 	if r.Verb == http.MethodDelete || !v.IsLive() {
 		return r.Verb == http.MethodDelete && !v.IsLive() && was.IsLive()
 	}
-	isSame := v.Object.GetGeneration() == was.Object.GetGeneration() && maps.Equal(v.Object.GetLabels(), was.Object.GetLabels()) &&
-		reflect.DeepEqual(v.Object.GetOwnerReferences(), was.Object.GetOwnerReferences())
+	now, old := v.Object, was.Object
+	isSame := now.GetGeneration() == old.GetGeneration() && maps.Equal(now.GetLabels(), old.GetLabels()) &&
+		reflect.DeepEqual(now.GetOwnerReferences(), old.GetOwnerReferences())
 	return isSame == (r.Subresource != "")
 }
 
