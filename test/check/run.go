@@ -220,7 +220,7 @@ func (r *run) restart(ctx context.Context, meanwhile func()) {
 	}
 	command := exec.Command(arguments[0], arguments[1:]...)
 	command.Stdout, command.Stderr = r.output, r.output
-	p, err := trace.Start(command)
+	p, err := trace.Start(command, func() {})
 	if err != nil {
 		r.find("exit", "it does not start: %v", err)
 		return

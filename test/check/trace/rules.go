@@ -23,12 +23,16 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/cel-go/cel"
@@ -97,8 +101,7 @@ func (h *History) All() ([]Version, time.Time) {
 func (h *History) Await(ctx context.Context, most time.Duration, object *unstructured.Unstructured, deletion bool) error {
 	return Poll(ctx, most, func(context.Context) error {
 		versions, _ := h.All()
-		for i := range versions {
-			v := &versions[i]
+		for _, v := range versions {
 			is := !deletion && v.Object.GetResourceVersion() == object.GetResourceVersion() || deletion && !v.IsLive()
 			if is && v.Object.GetUID() == object.GetUID() {
 				return nil
@@ -141,13 +144,13 @@ type RuleSet struct {
 // themselves. All but now and quiet are objects, or null, or lists of objects.
 func Variables(versions []Version) map[string]any {
 	v, last, objects, all := map[string]any{}, Latest(versions), []any{}, []any{}
-	for _, name := range []string{"object", "was", "request", "before", "after", "owner", "now", "quiet"} {
+	for _, name := range strings.Fields("object was request before after owner now quiet") {
 		v[name] = nil
 	}
-	for i := range versions {
-		all = append(all, versions[i].Object.Object)
-		if is := last[versions[i].Object.GetUID()]; !is.Deleted && is.Object == versions[i].Object {
-			objects = append(objects, is.Object.Object)
+	for _, version := range versions {
+		all = append(all, version.Object.Object)
+		if last[version.Object.GetUID()] == version && !version.Deleted {
+			objects = append(objects, version.Object.Object)
 		}
 	}
 	v["objects"], v["versions"] = objects, all
@@ -176,9 +179,14 @@ func (s *RuleSet) Prepare() error {
 		{"stranger", "objects.filter(o, o.metadata.name == '" + BystanderPrefix + "owner')[0].metadata.uid"},
 		{"finalized", "object.metadata.?finalizers.orValue([]).exists(f, f == 'example.com/hold')"},
 	}, s.Define...) {
-		if err := s.define(d); err != nil {
+		if err := s.Compile(d.Expression); err != nil {
 			return err
 		}
+		// Later expressions know the name.
+		if s.env, err = s.env.Extend(cel.Variable(d.Name, cel.DynType)); err != nil {
+			return err
+		}
+		s.defined = append(s.defined, d)
 	}
 	for _, r := range slices.Concat(s.Rules, s.Ends) {
 		if err := errors.Join(s.Compile(r.When), s.Compile(r.Must)); err != nil {
@@ -192,23 +200,8 @@ func (s *RuleSet) Prepare() error {
 func controls(owner, object ref.Val) ref.Val {
 	o, isOwner := owner.Value().(map[string]any)
 	d, isObject := object.Value().(map[string]any)
-	if !isOwner || !isObject {
-		return types.False
-	}
-	by := metav1.GetControllerOf(&unstructured.Unstructured{Object: d})
-	return types.Bool(by != nil && by.UID == (&unstructured.Unstructured{Object: o}).GetUID())
-}
-
-// define makes later expressions know the name.
-func (s *RuleSet) define(d Definition) error {
-	err := s.Compile(d.Expression)
-	if err == nil {
-		s.defined = append(s.defined, d)
-		if s.env, err = s.env.Extend(cel.Variable(d.Name, cel.DynType)); err == nil {
-			err = s.Compile(d.Name)
-		}
-	}
-	return err
+	return types.Bool(isOwner && isObject &&
+		metav1.IsControlledBy(&unstructured.Unstructured{Object: d}, &unstructured.Unstructured{Object: o}))
 }
 
 // Compile makes the expression one that can be evaluated. "" is none.
@@ -220,8 +213,8 @@ func (s *RuleSet) Compile(text string) error {
 	if issues.Err() != nil {
 		return fmt.Errorf("%q: %w", text, issues.Err())
 	}
-	program, err := s.env.Program(ast)
-	s.programs[text] = program
+	var err error
+	s.programs[text], err = s.env.Program(ast)
 	return err
 }
 
@@ -261,13 +254,12 @@ func (s *RuleSet) Holds(r Rule, with map[string]any) error {
 			return err
 		}
 	}
-	if is, err := s.IsTrue(r.Must, with); err != nil || is {
-		return err
+	is, err := s.IsTrue(r.Must, with)
+	if err == nil && !is {
+		return errors.New("it is broken")
 	}
-	return errBroken
+	return err
 }
-
-var errBroken = errors.New("it is broken")
 
 var placeholder = regexp.MustCompile(`\$\{([^}]+)\}`)
 
@@ -305,9 +297,7 @@ func (s *RuleSet) Judge(versions []Version, requests []Request, owners string,
 		for _, rule := range s.Rules {
 			err := s.Holds(rule, with)
 			for then := at; err != nil && since != nil && then > 0 && versions[then-1].At.After(since(r)); then-- {
-				if s.Holds(rule, moment(versions, at, then-1, r, owners)) == nil {
-					err = nil
-				}
+				err = s.Holds(rule, moment(versions, at, then-1, r, owners))
 			}
 			if err != nil {
 				found(rule.Name, fmt.Sprintf("%v\nbefore: %s\nafter: %s", err, Brief(with["before"]), Brief(with["after"])), r)
@@ -319,19 +309,16 @@ func (s *RuleSet) Judge(versions []Version, requests []Request, owners string,
 // effect returns the index of the version that the request led to, -1 for none. Without an answer, that is what
 // followed the version that the request demanded, if it is of that kind.
 func (r *Request) effect(versions []Version) int {
-	last := map[string]*Version{}
+	last := map[apitypes.UID]*Version{}
 	for i := range versions {
 		v := &versions[i]
 		if v.Resource != r.Resource || v.Object.GetName() != r.Name && v.Object.GetName() != r.Made {
 			continue
 		}
-		uid := string(v.Object.GetUID())
-		was := last[uid]
-		last[uid] = v
-		is := false
-		switch {
+		uid, is := v.Object.GetUID(), false
+		switch was := last[uid]; {
 		case r.Deletes != "":
-			is = uid == r.Deletes && !v.IsLive()
+			is = string(uid) == r.Deletes && !v.IsLive()
 		case r.Applied():
 			is = v.Object.GetResourceVersion() == r.Revision && !v.Deleted
 		case r.IsLost() && was == nil:
@@ -342,6 +329,7 @@ func (r *Request) effect(versions []Version) int {
 		if is {
 			return i
 		}
+		last[uid] = v
 	}
 	return -1
 }
@@ -393,4 +381,70 @@ func Brief(object any) string {
 	u := (&unstructured.Unstructured{Object: fields}).DeepCopy()
 	u.SetManagedFields(nil)
 	return string(MustEncode(u))
+}
+
+// Process is one process of the controller, with its children.
+type Process struct {
+	*exec.Cmd
+
+	// Done is closed when it has exited, and ExitedAt is when that was.
+	Done     chan struct{}
+	ExitedAt time.Time
+	log      string
+}
+
+// StartRecorded starts a program whose output is in logs/NAME.log below the directory. As long as it runs its PID is in
+// pids/NAME: if this process is killed, hack/lib.sh ends it.
+func StartRecorded(dir, name string, variables []string, program string, arguments ...string) (*Process, error) {
+	log, err := os.Create(filepath.Join(dir, "logs", name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	record := filepath.Join(dir, "pids", name)
+	// The shell writes its PID before it becomes the program.
+	shell := []string{"-c", `echo $$ >"$0" && exec "$@"`, record, program}
+	command := exec.Command("bash", append(shell, arguments...)...)
+	command.Env, command.Stdout, command.Stderr = variables, log, log
+	p, err := Start(command, func() { _ = os.Remove(record) })
+	if err == nil {
+		p.log = log.Name()
+	}
+	return p, err
+}
+
+// Output returns what a recorded process has printed so far.
+func (p *Process) Output() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Start starts a command in a process group of its own, and calls ended when it has exited. Its variables are beside those
+// of this process that could not connect it to an API server past its proxy.
+func Start(command *exec.Cmd, ended func()) (*Process, error) {
+	p := &Process{Cmd: command, Done: make(chan struct{})}
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ofCluster := func(entry string) bool { return strings.HasPrefix(entry, "KUBE") }
+	p.Env = append(slices.DeleteFunc(os.Environ(), ofCluster), p.Env...)
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		// The state of the process says how it ended.
+		_ = p.Wait()
+		p.ExitedAt = Now()
+		ended()
+		close(p.Done)
+	}()
+	return p, nil
+}
+
+// Kill kills the process and its children, and returns once it has exited.
+func (p *Process) Kill() {
+	// It may have exited.
+	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
+	<-p.Done
 }

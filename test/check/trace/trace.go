@@ -34,6 +34,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,11 +45,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -115,7 +119,8 @@ func NewRequest(verb, contentType string, to Target, body []byte) *Request {
 			break
 		}
 		if object, ok := patch.(map[string]any); ok {
-			r.demand(&unstructured.Unstructured{Object: object})
+			u := unstructured.Unstructured{Object: object}
+			r.Precondition = cmp.Or(u.GetResourceVersion(), string(u.GetUID()))
 			if strings.Contains(contentType, "apply-patch") {
 				r.Body = object
 			}
@@ -132,16 +137,12 @@ func NewRequest(verb, contentType string, to Target, body []byte) *Request {
 		if object == nil {
 			break
 		}
-		r.demand(object)
+		r.Precondition = cmp.Or(object.GetResourceVersion(), string(object.GetUID()))
 		if verb == http.MethodPost && to.Name == "" {
 			r.Name, r.Body = object.GetName(), object.Object
 		}
 	}
 	return r
-}
-
-func (r *Request) demand(object *unstructured.Unstructured) {
-	r.Precondition = cmp.Or(object.GetResourceVersion(), string(object.GetUID()))
 }
 
 // IsWrite reports whether the request is to change something.
@@ -205,6 +206,8 @@ func DecodeObject(data []byte) *unstructured.Unstructured {
 	return object
 }
 
+var identity = regexp.MustCompile("^/(kind|apiVersion|metadata/(name|namespace|resourceVersion|uid))$")
+
 // fieldsOf returns the fields that a patch sets, without preconditions and identity.
 func fieldsOf(patch any) []string {
 	found := map[string]any{}
@@ -217,12 +220,7 @@ func fieldsOf(patch any) []string {
 	} else {
 		found = Flatten(patch)
 	}
-	for _, path := range []string{"/kind", "/apiVersion"} {
-		delete(found, path)
-	}
-	for _, field := range []string{"name", "namespace", "resourceVersion", "uid"} {
-		delete(found, "/metadata/"+field)
-	}
+	maps.DeleteFunc(found, func(path string, _ any) bool { return identity.MatchString(path) })
 	return slices.Sorted(maps.Keys(found))
 }
 
@@ -246,6 +244,44 @@ func Flatten(value any) map[string]any {
 	}
 	walk("", value)
 	return leaves
+}
+
+// Now returns the time.
+func Now() time.Time { return clock.RealClock{}.Now() }
+
+// Poll waits until check returns nil, and returns its last error if it never does.
+func Poll(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}
+
+// ReadObjects reads the objects in a YAML file.
+func ReadObjects(file string) ([]*unstructured.Unstructured, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		var document runtime.RawExtension
+		if err = decoder.Decode(&document); errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if object := new(unstructured.Unstructured); err == nil && len(document.Raw) > 0 {
+			// This keeps integers apart from other numbers.
+			err, objects = object.UnmarshalJSON(document.Raw), append(objects, object)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
 }
 
 // Upstream is the API server behind a proxy.
@@ -291,11 +327,8 @@ func (r *Response) Write(w http.ResponseWriter) {
 	if r == nil {
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range r.Header {
-		if name != "Content-Length" {
-			w.Header()[name] = values
-		}
-	}
+	maps.Copy(w.Header(), r.Header)
+	w.Header().Del("Content-Length")
 	w.WriteHeader(r.Code)
 	// The client may be gone.
 	_, _ = w.Write(r.Body)
@@ -306,16 +339,13 @@ func (r *Response) Write(w http.ResponseWriter) {
 func (u *Upstream) Forward(incoming *http.Request, body []byte) *Response {
 	out := u.address(incoming.Clone(context.WithoutCancel(incoming.Context())))
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	response, err := u.Transport.RoundTrip(out)
-	if err != nil {
-		return nil
+	if response, err := u.Transport.RoundTrip(out); err == nil {
+		defer response.Body.Close()
+		if body, err = io.ReadAll(response.Body); err == nil {
+			return &Response{response.StatusCode, response.Header, body}
+		}
 	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil
-	}
-	return &Response{response.StatusCode, response.Header, data}
+	return nil
 }
 
 // address addresses the request. Without Accept-Encoding the transport asks for gzip and also decompresses.
@@ -328,17 +358,15 @@ func (u *Upstream) address(out *http.Request) *http.Request {
 
 // AsJSON makes the client accept JSON in place of what cannot be read here. The parameters as, g and v stay.
 func AsJSON(header http.Header) {
-	const json = "application/json"
-	as := strings.NewReplacer("application/vnd.kubernetes.protobuf", json, "application/cbor", json)
-	header.Set("Accept", as.Replace(header.Get("Accept")))
+	unreadable := regexp.MustCompile("application/(vnd.kubernetes.protobuf|cbor)")
+	header.Set("Accept", unreadable.ReplaceAllString(header.Get("Accept"), "application/json"))
 }
 
 // Event is a watch event on the wire.
 type Event struct {
-	Type   watch.EventType `json:"type"`
-	Object json.RawMessage `json:"object"`
-
-	ReceivedAt time.Time `json:"-"`
+	Type       watch.EventType `json:"type"`
+	Object     json.RawMessage `json:"object"`
+	ReceivedAt time.Time       `json:"-"`
 }
 
 // Watch forwards a watch in JSON. It calls opened with the code of the answer, and each with the events in their order,
@@ -410,9 +438,7 @@ func EncodeStatus(failure *apierrors.StatusError) []byte {
 // MustEncode encodes a value that can be encoded.
 func MustEncode(value any) []byte {
 	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
+	utilruntime.Must(err)
 	return data
 }
 
