@@ -19,7 +19,6 @@ package main
 import (
 	"bytes"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,25 +37,14 @@ import (
 	"example.com/sample-controller/test/check/trace"
 )
 
-// TestSuites reads the suites of this repository. The integers of an example are integers, so that one less of each is
-// tried.
-func TestSuites(t *testing.T) {
-	files := []string{"suites/peer.yaml", "../../testdata/suites.yaml"}
-	for _, root := range []string{"../..", "../*"} {
-		more, err := filepath.Glob(root + "/pkg/controller/*/testdata/suites.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, more...)
+// TestIntegers: those of an example are integers, so that one less of each is tried.
+func TestIntegers(t *testing.T) {
+	s, err := readSuite("suites/peer.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, file := range files {
-		s, err := readSuite(file)
-		if err != nil || s.data == nil && i > 0 {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if n := trace.Flatten(s.example.Object)["/spec/replicas"]; i == 0 && !slices.Contains(others(n), any(int64(0))) {
-			t.Errorf("the integer of the example is %#v", n)
-		}
+	if n := trace.Flatten(s.example.Object)["/spec/replicas"]; !slices.Contains(others(n), any(int64(0))) {
+		t.Errorf("the integer of the example is %#v", n)
 	}
 }
 

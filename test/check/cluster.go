@@ -31,7 +31,6 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -103,16 +102,16 @@ func newCluster(kubeconfig string) (*cluster, error) {
 }
 
 // at returns a client for objects of that kind in the namespace, and their resource.
-func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, string, error) {
+func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, schema.GroupVersionResource, error) {
 	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return nil, "", err
+		return nil, schema.GroupVersionResource{}, err
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		namespace = ""
 	}
-	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource.Resource, nil
+	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource, nil
 }
 
 // createNamespace returns the name of a new namespace, once Pods are admitted there.
@@ -128,30 +127,6 @@ func (c *cluster) createNamespace(ctx context.Context) (string, error) {
 		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-}
-
-// awaitCollector waits until the garbage collector knows the kind: it looks for new ones every 30 seconds.
-func (c *cluster) awaitCollector(ctx context.Context, apiVersion, kind string) error {
-	namespace, err := c.createNamespace(ctx)
-	if err != nil {
-		return err
-	}
-	configMaps := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
-	probe := &unstructured.Unstructured{}
-	probe.SetAPIVersion("v1")
-	probe.SetKind("ConfigMap")
-	probe.SetName("probe")
-	probe.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "absent", UID: "absent"}})
-	if _, err = configMaps.Namespace(namespace).Create(ctx, probe, metav1.CreateOptions{}); err == nil {
-		err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-			_, err := configMaps.Namespace(namespace).Get(ctx, probe.GetName(), metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return cmp.Or(err, fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist", kind))
-			}
-			return nil
-		})
-	}
-	return errors.Join(err, c.client.Resource(namespaces).Delete(ctx, namespace, metav1.DeleteOptions{}))
 }
 
 // record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls failed.

@@ -27,6 +27,7 @@ import (
 	"flag"
 	"fmt"
 	"html"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -37,6 +38,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -162,11 +164,7 @@ func newChecker(ctx context.Context, o *options, file string) (*checker, error) 
 	if c.suite.data != nil {
 		c.flags = c.suite.data.Flags(c.suite.data.StartService(ctx))
 	}
-	gvk := c.suite.example.GroupVersionKind()
-	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err == nil {
-		c.owners = mapping.Resource
-	}
+	_, c.owners, err = c.cluster.at("", c.suite.example.GetAPIVersion(), c.suite.example.GetKind())
 	return c, err
 }
 
@@ -203,9 +201,6 @@ func (c *checker) find(id, judge, format string, arguments ...any) {
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
 func (c *checker) all(ctx context.Context) error {
-	if err := c.cluster.awaitCollector(ctx, c.suite.example.GetAPIVersion(), c.suite.example.GetKind()); err != nil {
-		return err
-	}
 	scenarios, err := c.generate(ctx)
 	var nothing *finding
 	if errors.As(err, &nothing) {
@@ -233,6 +228,37 @@ func (c *checker) all(ctx context.Context) error {
 	}
 	group.Wait()
 	return ctx.Err()
+}
+
+// learn notes what the controller does about the example. Before that it waits until the garbage collector knows the
+// kind: it looks for new ones every 30 seconds.
+func (c *checker) learn(ctx context.Context, r *run) error {
+	absent := fmt.Sprintf(`"name":"probe","ownerReferences":[{"apiVersion":%q,"kind":%q,"name":"absent","uid":"absent"}]`,
+		c.suite.example.GetAPIVersion(), c.suite.example.GetKind())
+	collect := &scenario{Name: "collect", Steps: []step{configMap(absent), {Until: "objects.all(o, o.metadata.name != 'probe')"}}}
+	if err := errors.Join(c.suite.completeScenarios([]*scenario{collect}), r.take(ctx, collect.Steps)); err != nil {
+		return fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist: %w", c.owners.Resource, err)
+	}
+	err := r.take(ctx, c.suite.created)
+	if err == nil {
+		err = r.rest(ctx, nil)
+	}
+	var found []finding
+	r.locked(func() { c.watched, found = slices.Sorted(maps.Keys(r.watched)), slices.Clone(r.findings) })
+	for _, request := range r.recorded(0) {
+		track(c.tracked, &request)
+	}
+	if len(c.tracked) == 0 && ctx.Err() == nil {
+		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", found, r.lastOutput())
+		return &finding{Judge: "idle", Message: message}
+	}
+	if err != nil {
+		return err
+	}
+	leases, err := r.leases().List(ctx, metav1.ListOptions{})
+	c.leases = err == nil && len(leases.Items) > 0
+	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
+	return nil
 }
 
 // plan returns a trial for each request and step of the operation with each fault that applies, and for each watch of a

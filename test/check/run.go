@@ -374,7 +374,7 @@ func (r *run) resolve(to *selector, with map[string]any) (dynamic.ResourceInterf
 		with["was"] = with["object"]
 	}
 	for _, v := range trace.Latest(versions) {
-		if v.Resource != resource || v.Deleted {
+		if v.Resource != resource.Resource || v.Deleted {
 			continue
 		}
 		with["object"] = v.Object.Object

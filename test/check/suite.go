@@ -202,8 +202,10 @@ func (s *suite) ofKind() error {
 	return nil
 }
 
-// stranger is the owner of bystanders, and of what is given away.
-const stranger = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bystander-owner"}}`
+// configMap applies one that has these metadata.
+func configMap(metadata string) step {
+	return step{Apply: trace.DecodeObject([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{` + metadata + `}}`))}
+}
 
 // complete adds what follows from the rest, and compiles the expressions.
 func (s *suite) complete() error {
@@ -215,9 +217,10 @@ func (s *suite) complete() error {
 	s.Ends = append(s.Ends, trace.Rule{Name: "a controller of the cluster has not acted upon its object", Must: "objects.all(o, " +
 		"!(o.kind in ['Deployment', 'ReplicaSet', 'StatefulSet', 'DaemonSet']) || has(o.metadata.deletionTimestamp) || " +
 		"o.?status.?observedGeneration.orValue(0) >= o.metadata.generation)"})
-	owner := &unstructured.Unstructured{}
-	s.setup, s.created = slices.Insert(s.setup, 0, step{Apply: owner}), []step{{Apply: s.example}}
-	if err := errors.Join(owner.UnmarshalJSON([]byte(stranger)), s.Prepare()); err != nil {
+	// It is the owner of bystanders, and of what is given away.
+	stranger := configMap(`"name":"bystander-owner"`)
+	s.setup, s.created = slices.Insert(s.setup, 0, stranger), []step{{Apply: s.example}}
+	if err := s.Prepare(); err != nil {
 		return err
 	}
 	return s.completeScenarios(s.Scenarios)
@@ -310,30 +313,6 @@ func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
 	last := &scenario{Name: endOfNamespace, Steps: []step{{On: itself, Delete: background}, {Until: "gone"}}}
 	scenarios = append(slices.Concat(scenarios, c.suite.Scenarios), last)
 	return scenarios, c.suite.completeScenarios(scenarios)
-}
-
-// learn notes what the controller does about the example.
-func (c *checker) learn(ctx context.Context, r *run) error {
-	err := r.take(ctx, c.suite.created)
-	if err == nil {
-		err = r.rest(ctx, nil)
-	}
-	var found []finding
-	r.locked(func() { c.watched, found = slices.Sorted(maps.Keys(r.watched)), slices.Clone(r.findings) })
-	for _, request := range r.recorded(0) {
-		track(c.tracked, &request)
-	}
-	if len(c.tracked) == 0 && ctx.Err() == nil {
-		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", found, r.lastOutput())
-		return &finding{Judge: "idle", Message: message}
-	}
-	if err != nil {
-		return err
-	}
-	leases, err := r.leases().List(ctx, metav1.ListOptions{})
-	c.leases = err == nil && len(leases.Items) > 0
-	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
-	return nil
 }
 
 // changes returns a scenario for each scalar in the spec of the example that the API server lets users change, and one
