@@ -116,9 +116,8 @@ func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterf
 
 // createNamespace returns the name of a new namespace, once Pods are admitted there.
 func (c *cluster) createNamespace(ctx context.Context) (string, error) {
-	created, err := c.client.Resource(namespaces).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"generateName": "check-"},
-	}}, metav1.CreateOptions{})
+	object := trace.DecodeObject([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"check-"}}`))
+	created, err := c.client.Resource(namespaces).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -121,7 +121,7 @@ func (c *checker) execute(ctx context.Context, t trial) (*run, error) {
 	}
 	versions, _ = r.see()
 	r.rested, r.touched = len(versions), len(r.recorded(0))
-	r.locked(func() { r.armed, r.reached = false, r.injected && !r.expireNext && !r.cutNext })
+	r.locked(func() { r.armed, r.reached = false, r.injected && r.next == "" })
 	if err == nil {
 		err = r.settle(ctx, end)
 	}
@@ -413,23 +413,17 @@ func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
 	ref := c.learnReference(s, runs)
 	ref.known = known
 	if len(s.EndsAs) > 0 {
-		c.compareEnds(ctx, s, ref)
+		// From an empty namespace.
+		o := c.once(ctx, c.withoutFault(&scenario{Name: s.Name, Steps: s.EndsAs}))
+		lines := ref.lasting(ref.stateAfter(o.versions, o.namespace), ref.end)
+		if o.versions == nil {
+			c.add(s.Name, o.findings[0])
+		} else if len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
+			c.find(s.Name, "history", "the end is not that of one created so:\n%s", strings.Join(lines, "\n"))
+		}
 	}
 	if len(ref.masked) > 0 {
 		c.note("%s: differs without a fault, and is not compared: %q", s.Name, slices.Sorted(maps.Keys(ref.masked)))
 	}
 	return ref
-}
-
-// compareEnds compares the end with that of other steps from an empty namespace.
-func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) {
-	o := c.once(ctx, c.withoutFault(&scenario{Name: s.Name, Steps: s.EndsAs}))
-	if o.versions == nil {
-		c.add(s.Name, o.findings[0])
-		return
-	}
-	lines := ref.lasting(ref.stateAfter(o.versions, o.namespace), ref.end)
-	if len(lines) > 0 && !slices.Contains(c.suite.Keeps, s.Name) {
-		c.find(s.Name, "history", "the end is not that of one created so:\n%s", strings.Join(lines, "\n"))
-	}
 }

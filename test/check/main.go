@@ -188,11 +188,9 @@ func (c *checker) note(format string, arguments ...any) {
 
 // add adds a finding to the report, and says so at once.
 func (c *checker) add(id string, f finding) {
-	c.Lock()
-	defer c.Unlock()
 	f.Run, f.Command = id, c.repeat(id)
-	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
-	fmt.Fprintf(os.Stderr, "finding %d: %s: %s\n", len(c.report.Findings), f.Judge, id)
+	c.locked(func() { c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id) })
+	fmt.Fprintf(os.Stderr, "finding: %s: %s\n", f.Judge, id)
 }
 
 func (c *checker) find(id, judge, format string, arguments ...any) {

@@ -55,10 +55,11 @@ type fault struct {
 	// wait is for how long a request is held back, or how late an event is. The others are about watches: the events of one
 	// resource after the operation began. times is into how many of them the fault is injected, 0 for all; what follows a
 	// late one is late until then. cuts cuts the event in its middle. expires ends the watch with 410, after wait: as the
-	// next answer or, with inStream, as an event. cutsList also cuts the list after it.
-	wait                              time.Duration
-	times                             int
-	cuts, expires, inStream, cutsList bool
+	// next answer or, with inStream, as an event. then is what the next request gets: 410, or a list that is cut.
+	wait                    time.Duration
+	times                   int
+	cuts, expires, inStream bool
+	then                    string
 }
 
 var errInjected = errors.New("injected by check")
@@ -89,10 +90,10 @@ func watchFaults() []*fault {
 		{name: "held-4s", wait: 4 * time.Second, times: 1},
 		{name: "held-33s", wait: longHold, times: 1},
 		{name: "cut", cuts: true, times: 3},
-		{name: "410-answer", expires: true, times: 1},
+		{name: "410-answer", expires: true, then: "410", times: 1},
 		{name: "410-event", expires: true, inStream: true, times: 1},
 		{name: "skipped-4s", wait: 4 * time.Second, expires: true, inStream: true, times: 1},
-		{name: "cut-list", expires: true, inStream: true, cutsList: true, times: 1},
+		{name: "cut-list", expires: true, inStream: true, then: "cut", times: 1},
 	}
 }
 
@@ -161,7 +162,7 @@ func (r *run) serveList(w http.ResponseWriter, incoming *http.Request, resource 
 		for i := range list.Items {
 			r.show(resource, &list.Items[i])
 		}
-		if len(list.Items) > 0 && r.isDue(&r.cutNext, resource) {
+		if len(list.Items) > 0 && r.isNext("cut", resource) {
 			response.Body = response.Body[:len(response.Body)/2]
 			defer panic(http.ErrAbortHandler)
 		}
@@ -348,11 +349,12 @@ func (r *run) writesWithoutLease(ctx context.Context, request *trace.Request) bo
 
 func watchClass(resource string) string { return "WATCH " + resource }
 
-// isDue reports whether what is due next is due for this resource, and then it is not any more.
-func (r *run) isDue(next *bool, resource string) (is bool) {
+// isNext reports whether that comes next for this resource, and then it does not any more.
+func (r *run) isNext(then, resource string) (is bool) {
 	r.locked(func() {
-		is = *next && r.at.class == watchClass(resource)
-		*next = *next && !is
+		if is = r.next == then && r.at.class == watchClass(resource); is {
+			r.next = ""
+		}
 	})
 	return is
 }
@@ -367,7 +369,7 @@ func (r *run) due(resource string) *fault {
 	}
 	r.injected = true
 	r.times++
-	r.expireNext, r.cutNext = f.expires && !f.inStream, f.cutsList
+	r.next = f.then
 	return f
 }
 
@@ -376,7 +378,7 @@ func (r *run) serveWatch(w http.ResponseWriter, incoming *http.Request, resource
 	ctx, expired := incoming.Context(), apierrors.NewResourceExpired(errInjected.Error())
 	// It is set until the bookmark after the initial list.
 	inList := incoming.URL.Query().Get("sendInitialEvents") == "true"
-	if !inList && r.isDue(&r.expireNext, resource) {
+	if !inList && r.isNext("410", resource) {
 		trace.Respond(w, expired)
 		return
 	}
@@ -394,7 +396,7 @@ func (r *run) serveWatch(w http.ResponseWriter, incoming *http.Request, resource
 		case e.Type == watch.Bookmark:
 			inList = inList && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
 		case inList:
-			isCut = r.isDue(&r.cutNext, resource)
+			isCut = r.isNext("cut", resource)
 		default:
 			trace.Pause(ctx, r.delay(true))
 			f = r.due(resource)

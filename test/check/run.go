@@ -100,10 +100,9 @@ type run struct {
 	active time.Time
 	// lagsUntil is until when no watch sends an event.
 	lagsUntil time.Time
-	// times is into how many events the fault was injected. expireNext is set if the next watch of that resource is
-	// answered with 410, and cutNext if the next list of it is cut.
-	times               int
-	expireNext, cutNext bool
+	// times is into how many events the fault was injected, and next what the next request about them gets.
+	times int
+	next  string
 	// lostUntil is until when the lease lasts that another process took.
 	lostUntil time.Time
 	// watched has the resources of which the process watches objects.
