@@ -103,21 +103,19 @@ func TestWorkLeft(t *testing.T) {
 	to, _ := trace.ParsePath("/api/v1/namespaces/-/pods")
 	write := trace.NewRequest(http.MethodPost, "", to, nil)
 	write.Code = http.StatusCreated
-	sent := []trace.Request{*write}
-	missed := &run{namespace: "-", versions: versions, rested: 1, sent: sent}
-	byOthers := &run{namespace: "-", versions: versions, rested: 1, sent: sent, touched: 1}
-	done := &run{namespace: "-", versions: versions, rested: 2}
-	for what, test := range map[string]struct {
-		runs []*run
-		want int
-	}{
-		"in both runs": {[]*run{missed, missed}, 1}, "in one run": {[]*run{missed, done}, 0},
-		"by another client": {[]*run{byOthers, byOthers}, 0},
-	} {
+	for touched, want := range []string{"settled", ""} {
 		c := &checker{options: &options{}, suite: &suite{}, tracked: map[string]bool{"pods": true}}
-		ref := c.learnReference(&scenario{}, test.runs)
-		if got := c.report.Findings; len(got) != test.want || ref.masked["pods q /kind"] != (test.want > 0) {
-			t.Errorf("%s: %v, masked %v", what, got, ref.masked)
+		o := &run{namespace: "-", versions: versions, rested: 1, sent: []trace.Request{*write}, touched: touched}
+		done := &run{namespace: "-", versions: versions, rested: 2}
+		if c.learnReference(&scenario{}, []*run{o, done}); len(c.report.Findings) > 0 {
+			t.Errorf("work left in one run: %v", c.report.Findings)
+		}
+		got, ref := "", c.learnReference(&scenario{}, []*run{o, o})
+		for _, f := range c.report.Findings {
+			got += f.Judge
+		}
+		if got != want || ref.masked["pods q /kind"] != (want != "") {
+			t.Errorf("%d writes before the touch: %q, masked %v", touched, got, ref.masked)
 		}
 	}
 }
@@ -179,16 +177,12 @@ func TestFewest(t *testing.T) {
 	before := []trace.Version{object("bars", "x", "1", "", 1, false), serving("old", "2", 2, 2, false)}
 	oldGoes, ownerGoes := serving("old", "2", 5, 2, true), object("bars", "x", "1", "", 4, true)
 	late := []trace.Version{serving("new", "3", 4, 0, false), oldGoes, serving("new", "3", 6, 2, false)}
-	for name, test := range map[string]struct {
-		then []trace.Version
-		want int
-	}{
-		"the new one serves first": {[]trace.Version{oldGoes, serving("new", "3", 4, 2, false)}, 2},
-		"the old one goes first":   {late, 0},
-		"its owner goes":           {[]trace.Version{serving("old", "2", 3, 2, false), ownerGoes, oldGoes}, 2},
-	} {
-		if got := -extremes(slices.Concat(before, test.then), len(before), "bars")["fewest deployments"]; got != test.want {
-			t.Errorf("%s: got %d, want %d", name, got, test.want)
+	inTime := []trace.Version{oldGoes, serving("new", "3", 4, 2, false)}
+	collected := []trace.Version{serving("old", "2", 3, 2, false), ownerGoes, oldGoes}
+	for i, then := range [][]trace.Version{late, inTime, collected} {
+		got := -extremes(slices.Concat(before, then), len(before), "bars")["fewest deployments"]
+		if want := min(2*i, 2); got != want {
+			t.Errorf("fewest of %v: got %d, want %d", then, got, want)
 		}
 	}
 }

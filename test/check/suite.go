@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/test/check/trace"
 	"example.com/sample-controller/test/kinds"
@@ -202,6 +201,10 @@ func (s *suite) ofKind() error {
 	return nil
 }
 
+// toStranger gives an object to another owner.
+const toStranger = `{"metadata":{"ownerReferences":[` +
+	`{"apiVersion":"v1","kind":"ConfigMap","name":"bystander-owner","uid":"${stranger}","controller":true}]}}`
+
 // configMap applies one that has these metadata.
 func configMap(metadata string) step {
 	return step{Apply: trace.DecodeObject([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{` + metadata + `}}`))}
@@ -217,7 +220,6 @@ func (s *suite) complete() error {
 	s.Ends = append(s.Ends, trace.Rule{Name: "a controller of the cluster has not acted upon its object", Must: "objects.all(o, " +
 		"!(o.kind in ['Deployment', 'ReplicaSet', 'StatefulSet', 'DaemonSet']) || has(o.metadata.deletionTimestamp) || " +
 		"o.?status.?observedGeneration.orValue(0) >= o.metadata.generation)"})
-	// It is the owner of bystanders, and of what is given away.
 	stranger := configMap(`"name":"bystander-owner"`)
 	s.setup, s.created = slices.Insert(s.setup, 0, stranger), []step{{Apply: s.example}}
 	if err := s.Prepare(); err != nil {
@@ -356,8 +358,7 @@ func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*
 	merge := func(where, patch string) step {
 		return step{On: selectorOf(v.Object, where), Merge: json.RawMessage(patch)}
 	}
-	given := merge("owned", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",`+
-		`"name":"bystander-owner","uid":"${stranger}","controller":true}]}}`)
+	given := step{On: of, Merge: json.RawMessage(toStranger)}
 	released := merge("owned", `{"metadata":{"ownerReferences":null}}`)
 	held := merge("owned", `{"metadata":{"finalizers":["example.com/hold"]}}`)
 	letGo := []step{{Until: "rest"}, merge("finalized", `{"metadata":{"finalizers":null}}`)}
@@ -407,11 +408,6 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 		o.SetGroupVersionKind(v.Object.GroupVersionKind())
 		o.SetName(trace.BystanderPrefix + name + "-" + v.Resource)
 		o.SetLabels(v.Object.GetLabels())
-		if name == "owned" {
-			by := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bystander-owner", UID: "${stranger}"}
-			by.Controller = ptr.To(true)
-			o.SetOwnerReferences([]metav1.OwnerReference{by})
-		}
 		delete(o.Object, "status")
 		if spec, ok := o.Object["spec"].(map[string]any); ok && spec["replicas"] != nil {
 			// Otherwise its Pods would take part in the run.
@@ -422,5 +418,9 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 			return
 		}
 		c.suite.setup = append(c.suite.setup, step{Apply: o})
+		if name == "owned" {
+			to := selectorOf(o, "object.metadata.name == '"+o.GetName()+"'")
+			c.suite.setup = append(c.suite.setup, step{On: to, Merge: json.RawMessage(toStranger)})
+		}
 	}
 }

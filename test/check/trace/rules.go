@@ -182,10 +182,6 @@ func (s *RuleSet) Prepare() error {
 		if err := s.Compile(d.Expression); err != nil {
 			return err
 		}
-		// Later expressions know the name.
-		if s.env, err = s.env.Extend(cel.Variable(d.Name, cel.DynType)); err != nil {
-			return err
-		}
 		s.defined = append(s.defined, d)
 	}
 	for _, r := range slices.Concat(s.Rules, s.Ends) {
@@ -204,12 +200,16 @@ func controls(owner, object ref.Val) ref.Val {
 		metav1.IsControlledBy(&unstructured.Unstructured{Object: d}, &unstructured.Unstructured{Object: o}))
 }
 
-// Compile makes the expression one that can be evaluated. "" is none.
+// Compile makes the expression one that can be evaluated. "" is none. What is defined has a value only if it is used.
 func (s *RuleSet) Compile(text string) error {
 	if text == "" {
 		return nil
 	}
-	ast, issues := s.env.Compile(text)
+	whole := text
+	for _, d := range slices.Backward(s.defined) {
+		whole = fmt.Sprintf("cel.bind(%s, %s, %s)", d.Name, d.Expression, whole)
+	}
+	ast, issues := s.env.Compile(whole)
 	if issues.Err() != nil {
 		return fmt.Errorf("%q: %w", text, issues.Err())
 	}
@@ -218,19 +218,8 @@ func (s *RuleSet) Compile(text string) error {
 	return err
 }
 
-// evaluate returns the value of an expression. What is defined has one only if it is used.
 func (s *RuleSet) evaluate(text string, with map[string]any) (any, error) {
-	values := maps.Clone(with)
-	for _, d := range s.defined {
-		values[d.Name] = func() ref.Val {
-			value, _, err := s.programs[d.Expression].Eval(values)
-			if err != nil {
-				return types.NewErr("%s: %v", d.Name, err)
-			}
-			return value
-		}
-	}
-	value, _, err := s.programs[text].Eval(values)
+	value, _, err := s.programs[text].Eval(with)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(text), err)
 	}
