@@ -54,9 +54,6 @@ func (f *finding) cause() string {
 	return f.Judge + ": " + strings.Join(lines, "\n")
 }
 
-// cacheLag bounds how far a cache is behind on a busy machine.
-const cacheLag = time.Second
-
 // reference is what the faultless runs of a scenario have in common.
 type reference struct {
 	check *checker
@@ -180,8 +177,9 @@ func (r *run) judge() {
 	broken := map[string]bool{}
 	var since func(*trace.Request) time.Time
 	if r.fault.replaces {
-		// The cache of the controller may not show yet that another client has just replaced the object.
-		since = func(request *trace.Request) time.Time { return request.At.Add(-cacheLag) }
+		// The cache of the controller may not show yet that another client has just replaced the object: on a busy machine
+		// it is behind by up to a second.
+		since = func(request *trace.Request) time.Time { return request.At.Add(-time.Second) }
 	}
 	owners := r.check.owners.Resource
 	r.check.suite.Judge(r.versions, r.sent, owners, since, func(rule, message string, request *trace.Request) {

@@ -168,9 +168,6 @@ func newChecker(ctx context.Context, o *options, file string) (*checker, error) 
 	return c, err
 }
 
-// attempts is how often a run is tried that does not reach its point.
-const attempts = 3
-
 // mutex guards fields.
 type mutex struct{ sync.Mutex }
 
@@ -291,8 +288,9 @@ func (c *checker) plan(s *scenario, ref *reference) (trials []trial) {
 	return trials
 }
 
+// withFault tries three times to reach the point of the trial.
 func (c *checker) withFault(ctx context.Context, t trial) {
-	for range attempts {
+	for range 3 {
 		r := c.once(ctx, t)
 		if ctx.Err() != nil {
 			return
@@ -342,7 +340,8 @@ type report struct {
 // text returns the finding with the requests of both runs side by side, and the command that repeats it.
 func (f *finding) text() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "\nFINDING %s: %s\n%s\n", f.Judge, f.Run, indent(f.Message))
+	message := strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "\n    ")
+	fmt.Fprintf(&out, "\nFINDING %s: %s\n    %s\n", f.Judge, f.Run, message)
 	if len(f.Requests) > 0 {
 		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
 		n := max(len(f.Without), len(f.Requests))
@@ -364,10 +363,6 @@ func (c *checker) repeat(id string) string {
 		}
 	}
 	return strings.Join(command, " ")
-}
-
-func indent(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
 
 // tooManyUnreached is the share of faults, in percent, that may have found no occasion.

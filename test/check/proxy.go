@@ -193,18 +193,19 @@ func (r *run) serveRequest(w http.ResponseWriter, incoming *http.Request, to tra
 	case f.wait > 0:
 		r.hold(ctx, f.wait)
 	}
-	var response *trace.Response
-	switch {
-	case f.answer != nil:
+	if f.answer != nil {
 		trace.Respond(w, f.answer)
 		return
-	case f.lost && !f.kills:
+	}
+	if f.lost && !f.kills {
 		// A client whose answer is lost shall not learn of its write at once.
 		r.locked(func() { r.lagsUntil = trace.Now().Add(time.Second) })
-		fallthrough
-	case !f.withheld:
-		response = r.check.cluster.Forward(incoming, body)
-		r.answered(request, response, func() *trace.Response { return r.check.cluster.Forward(incoming, body) })
+	}
+	send := func() *trace.Response { return r.check.cluster.Forward(incoming, body) }
+	var response *trace.Response
+	if !f.withheld {
+		response = send()
+		r.answered(request, response, send)
 	}
 	if f.kills {
 		r.restart(context.WithoutCancel(ctx), func() {})
