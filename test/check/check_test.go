@@ -95,6 +95,14 @@ func TestNamesThatDiffer(t *testing.T) {
 	if ref := c.learnReference(&scenario{}, []*run{o, o}); ref.points[0].class != "GET jobs #1" {
 		t.Errorf("the point is %q", ref.points[0].class)
 	}
+	// Those that a run with a fault sees before the operation do not count there, either.
+	r := &run{trial: c.withoutFault(&scenario{}), aliases: c.aliases("b", map[string]bool{}), counts: map[string]int{}}
+	to.Name = "earlier"
+	r.record(trace.NewRequest(http.MethodGet, "", to, nil))
+	r.armed = true
+	if r.record(read); r.points[0].class != "GET jobs #1" {
+		t.Errorf("with a fault the point is %q", r.points[0].class)
+	}
 }
 
 // TestWorkLeft: what a touch of its owner leads to in each run, the controller should have done before.

@@ -225,6 +225,9 @@ func (r *run) record(request *trace.Request) *fault {
 	if request.IsWrite() {
 		r.active = later(r.active, request.At)
 	}
+	if !r.armed {
+		return &fault{}
+	}
 	f := r.count(request.Class(r.aliases.of), request)
 	request.Fault = f.name
 	return f
