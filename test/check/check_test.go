@@ -17,9 +17,8 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,56 +29,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"example.com/sample-controller/test/check/trace"
 )
 
-func TestReadSuite(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"example.yaml": "# A comment.\n---\n{apiVersion: example.com/v1, kind: Bar, metadata: {name: x}, spec: {size: 1}}",
-		"suite.yaml": `{example: example.yaml, quiet: 3s, scenarios: [{name: a, steps: [
-			{merge: {spec: {replicas: 2}}}, {object: {apiVersion: v1, kind: Pod, where: owned}, delete: Background}]}]}`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := readSuite(filepath.Join(dir, "suite.yaml"))
+// TestIntegers: those of an example are integers, so that one less of each is tried.
+func TestIntegers(t *testing.T) {
+	s, err := readSuite("suites/peer.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := others(s.example.Object["spec"].(map[string]any)["size"]); !slices.Contains(got, any(int64(0))) {
-		t.Errorf("the integer of the example becomes %#v", got)
-	}
-	steps := s.Scenarios[0].Steps
-	versions, broken := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "p", "1", "", 2, false)}, ""
-	versions[0].Object.SetOwnerReferences([]metav1.OwnerReference{{Name: "bystander-owner"}})
-	versions[1].Object.SetResourceVersion("2")
-	to, _ := trace.ParsePath("/api/v1/namespaces/a/pods/p")
-	requests := []trace.Request{{Target: to, Verb: http.MethodPut, Code: http.StatusOK, Revision: "2"}}
-	s.Judge(versions, requests, "bars", nil, func(rule, _ string, _ *trace.Request) { broken += rule })
-	if broken != "a write to what another object controls" {
-		t.Errorf("of an object that was given away: %q", broken)
-	}
-	if diff := cmp.Diff([]string{`patch Bar x {"spec":{"replicas":2}}`, "delete Pod where owned"}, []string{steps[0].String(), steps[1].String()}); diff != "" {
-		t.Error(diff)
+	if n := trace.Flatten(s.example.Object)["/spec/replicas"]; !slices.Contains(others(n), any(int64(0))) {
+		t.Errorf("the integer of the example is %#v", n)
 	}
 }
 
-// object returns a version of an object, whose UID is its name and its UID's suffix.
-func object(resource, name, uid, owner string, revision int64, deleted bool) trace.Version {
-	o := &unstructured.Unstructured{Object: map[string]any{"kind": resource, "metadata": map[string]any{"name": name, "uid": uid}}}
-	if owner != "" {
-		o.Object["metadata"].(map[string]any)["ownerReferences"] = []any{map[string]any{"uid": owner}}
+// object returns a version of an object of that UID. By is the UID of its controller, "" for none.
+func object(resource, name, uid, by string, revision int64, deleted bool) trace.Version {
+	metadata := map[string]any{"name": name, "uid": uid}
+	if by != "" {
+		metadata["ownerReferences"] = []any{map[string]any{"uid": by, "controller": true}}
 	}
+	o := &unstructured.Unstructured{Object: map[string]any{"kind": resource, "metadata": metadata}}
 	return trace.Version{Resource: resource, Object: o, Revision: revision, Deleted: deleted}
 }
 
-func TestPeakAndState(t *testing.T) {
-	c := &checker{suite: &suite{}, owners: schema.GroupVersionResource{Resource: "bars"}}
+func TestStates(t *testing.T) {
 	versions := []trace.Version{
 		object("bars", "x", "1", "", 1, false),
 		object("pods", "x-a", "2", "1", 2, false),
@@ -87,21 +66,22 @@ func TestPeakAndState(t *testing.T) {
 		object("pods", "x-b", "5", "1", 6, false),
 		object("pods", "x-a", "2", "1", 5, true),
 	}
-	if got := c.peak(versions)["pods"]; got != 1 {
+	if got := extremes(versions, 1, "bars")["peak pods"]; got != 1 {
 		t.Errorf("peak of pods in order of their revisions: %d", got)
 	}
-	stable := map[string]bool{"x": true, "other": true}
-	end := c.stateOf(versions, map[string]bool{"pods": true}, newAliases("check-1", stable))
+	ref := &reference{
+		check:   &checker{suite: &suite{}},
+		tracked: map[string]bool{"pods": true}, stable: map[string]bool{"x": true, "other": true},
+	}
+	start, end := ref.stateAfter(versions[:3], "check-1"), ref.stateAfter(versions, "check-1")
 	if got := end["pods #1 /metadata/ownerReferences/0/uid"]; got != "bars/x" {
 		t.Errorf("the end is %v", end)
 	}
-	ignored := func(string) bool { return false }
-	start := c.stateOf(versions[:3], map[string]bool{"pods": true}, newAliases("check-1", stable))
-	if diff := cmp.Diff([]string(nil), differences(start, end, ignored)); diff != "" {
-		t.Errorf("a dependent with another random name is another end: %s", diff)
+	if lines := ref.differences(start, end); lines != nil {
+		t.Errorf("a dependent with another random name is another end: %s", lines)
 	}
-	fewer := c.stateOf(versions[:2], map[string]bool{"pods": true}, newAliases("check-1", stable))
-	if diff := cmp.Diff([]string{"- pods other /kind: pods"}, differences(end, fewer, ignored)); diff != "" {
+	lines := ref.differences(end, ref.stateAfter(versions[:2], "check-1"))
+	if diff := cmp.Diff([]string{"- pods other /kind: pods"}, lines); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -111,56 +91,60 @@ func TestNamesThatDiffer(t *testing.T) {
 	c := &checker{suite: &suite{Ignore: []string{"jobs * /metadata/name"}}}
 	to, _ := trace.ParsePath("/apis/batch/v1/namespaces/a/jobs/x-1")
 	read := trace.NewRequest(http.MethodGet, "", to, nil)
-	o := &outcome{namespace: "a", requests: []trace.Request{*read}, points: []recordedPoint{{request: read}}}
-	if ref, _ := c.learnReference(&scenario{}, []*outcome{o, o}); ref.points[0].class != "GET jobs #1" {
+	o := &run{namespace: "a", sent: []trace.Request{*read}, points: []recordedPoint{{request: read}}}
+	if ref := c.learnReference(&scenario{}, []*run{o, o}); ref.points[0].class != "GET jobs #1" {
 		t.Errorf("the point is %q", ref.points[0].class)
 	}
-	if n := (&scenario{similar: true, EndsAs: []step{{}}}).repeats(true); n < 2 {
-		t.Errorf("an end that is compared with another run's is that of %d run", n)
+	// Those that a run with a fault sees before the operation do not count there, either.
+	r := &run{trial: c.withoutFault(&scenario{}), aliases: c.aliases("b", map[string]bool{}), counts: map[string]int{}}
+	to.Name = "earlier"
+	r.record(trace.NewRequest(http.MethodGet, "", to, nil))
+	r.armed = true
+	if r.record(read); r.points[0].class != "GET jobs #1" {
+		t.Errorf("with a fault the point is %q", r.points[0].class)
 	}
 }
 
 // TestWorkLeft: what a touch of its owner leads to in each run, the controller should have done before.
 func TestWorkLeft(t *testing.T) {
-	c := &checker{suite: &suite{}, tracked: map[string]bool{"pods": true}}
 	versions := []trace.Version{object("pods", "p", "1", "", 1, false), object("pods", "q", "2", "", 2, false)}
 	to, _ := trace.ParsePath("/api/v1/namespaces/-/pods")
 	write := trace.NewRequest(http.MethodPost, "", to, nil)
 	write.Code = http.StatusCreated
-	missed, done := &outcome{namespace: "-", versions: versions, rested: 1, requests: []trace.Request{*write}}, &outcome{namespace: "-", versions: versions, rested: 2}
-	byOthers := &outcome{namespace: "-", versions: versions, rested: 1, requests: missed.requests, touched: 1}
-	ref, findings := c.learnReference(&scenario{}, []*outcome{missed, missed})
-	if len(findings) != 1 || findings[0].Judge != "settled" || !ref.masked["pods q /kind"] {
-		t.Errorf("in both runs: %v", findings)
-	}
-	if _, findings = c.learnReference(&scenario{}, []*outcome{missed, done}); len(findings) > 0 {
-		t.Errorf("in one run: %v", findings)
-	}
-	if _, findings = c.learnReference(&scenario{}, []*outcome{byOthers, byOthers}); len(findings) > 0 {
-		t.Errorf("by another client: %v", findings)
+	for touched, want := range []string{"settled", ""} {
+		c := &checker{options: &options{}, suite: &suite{}, tracked: map[string]bool{"pods": true}}
+		o := &run{namespace: "-", versions: versions, rested: 1, sent: []trace.Request{*write}, touched: touched}
+		done := &run{namespace: "-", versions: versions, rested: 2}
+		if c.learnReference(&scenario{}, []*run{o, done}); len(c.report.Findings) > 0 {
+			t.Errorf("work left in one run: %v", c.report.Findings)
+		}
+		got, ref := "", c.learnReference(&scenario{}, []*run{o, o})
+		for _, f := range c.report.Findings {
+			got += f.Judge
+		}
+		if got != want || ref.masked["pods q /kind"] != (want != "") {
+			t.Errorf("%d writes before the touch: %q, masked %v", touched, got, ref.masked)
+		}
 	}
 }
 
 // TestOthersFields: what others choose for each Pod, a generation that a touch raises, and the order of conditions make
 // no other end.
 func TestOthersFields(t *testing.T) {
-	c := &checker{suite: &suite{}}
-	end := func(node, volume string, generation, observed int64) state {
+	ref := &reference{check: &checker{suite: &suite{}}, tracked: map[string]bool{"pods": true, "pods/status": true}}
+	end := func(node, volume string, generation, observed int64, conditions ...any) state {
 		v := object("pods", "p", "uid", "", 1, false)
 		v.Object.SetGeneration(generation)
 		v.Object.Object["spec"] = map[string]any{"nodeName": node, "volumes": []any{map[string]any{"name": volume}}}
-		available, ready := map[string]any{"type": "Available"}, map[string]any{"type": "Ready"}
-		v.Object.Object["status"] = map[string]any{"observedGeneration": observed, "conditions": []any{available, ready}}
-		if node == "b" {
-			v.Object.Object["status"].(map[string]any)["conditions"] = []any{ready, available}
-		}
-		return c.stateOf([]trace.Version{v}, map[string]bool{"pods": true, "pods/status": true}, newAliases("check-1", nil))
+		v.Object.Object["status"] = map[string]any{"observedGeneration": observed, "conditions": conditions}
+		return ref.stateAfter([]trace.Version{v}, "check-1")
 	}
-	want, got := end("a", "kube-api-access-a", 1, 1), end("b", "kube-api-access-b", 2, 2)
-	if diff := cmp.Diff(want, got); diff != "" {
+	available, ready := map[string]any{"type": "Available"}, map[string]any{"type": "Ready"}
+	want := end("a", "kube-api-access-a", 1, 1, available, ready)
+	if diff := cmp.Diff(want, end("b", "kube-api-access-b", 2, 2, ready, available)); diff != "" {
 		t.Error(diff)
 	}
-	if cmp.Equal(want, end("b", "kube-api-access-b", 2, 1)) {
+	if cmp.Equal(want, end("b", "kube-api-access-b", 2, 1, available, ready)) {
 		t.Error("a change that is not acted upon is no other end")
 	}
 }
@@ -169,9 +153,9 @@ func TestOthersFields(t *testing.T) {
 func TestForeign(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, meta.RESTScopeNamespace)
-	c := &checker{suite: &suite{example: &unstructured.Unstructured{}}, options: options{
-		cluster: &cluster{client: dynamic.NewForConfigOrDie(&rest.Config{}), mapper: mapper}}}
-	r := &run{check: c, history: trace.NewHistory(), proxy: &proxy{}}
+	of := &cluster{client: dynamic.NewForConfigOrDie(&rest.Config{}), mapper: mapper}
+	c := &checker{options: &options{cluster: of}, suite: &suite{example: &unstructured.Unstructured{}}}
+	r := &run{check: c, history: trace.NewHistory()}
 	for where, found := range map[string]bool{"foreign": true, "owned": false} {
 		s := &step{On: selector{APIVersion: "v1", Kind: "Pod", Where: where}, Delete: metav1.DeletePropagationBackground}
 		if err := r.act(t.Context(), s, nil); (err == nil) != found {
@@ -181,45 +165,40 @@ func TestForeign(t *testing.T) {
 }
 
 func TestHot(t *testing.T) {
-	at := func(gap time.Duration) (times []time.Time) {
+	for gap, want := range map[time.Duration]bool{time.Second / hotCount: true, time.Second / (hotCount - 2): false} {
+		var times []time.Time
 		for i := range hotCount {
 			times = append(times, time.Unix(0, 0).Add(time.Duration(i)*gap))
 		}
-		return times
-	}
-	if got := []bool{hot(at(time.Second / hotCount)), hot(at(time.Second / (hotCount - 2))), hot(nil)}; !slices.Equal(got, []bool{true, false, false}) {
-		t.Errorf("hot: %t", got)
+		if hot(times) != want {
+			t.Errorf("requests every %s: hot is %t", gap, !want)
+		}
 	}
 }
 
 func TestFewest(t *testing.T) {
-	c := &checker{owners: schema.GroupVersionResource{Resource: "bars"}}
 	serving := func(name, uid string, revision, available int64, deleted bool) trace.Version {
 		v := object("deployments", name, uid, "1", revision, deleted)
-		v.Object.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["controller"] = true
 		v.Object.Object["status"] = map[string]any{"availableReplicas": available}
 		return v
 	}
 	before := []trace.Version{object("bars", "x", "1", "", 1, false), serving("old", "2", 2, 2, false)}
-	for name, test := range map[string]struct {
-		then []trace.Version
-		want int
-	}{
-		"the new one serves first": {[]trace.Version{serving("old", "2", 5, 2, true), serving("new", "3", 4, 2, false)}, 2},
-		"the old one goes first":   {[]trace.Version{serving("new", "3", 4, 1, false), serving("old", "2", 5, 2, true), serving("new", "3", 6, 2, false)}, 1},
-		"its owner goes":           {[]trace.Version{object("bars", "x", "1", "", 4, true), serving("old", "2", 5, 2, true)}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := c.fewest(slices.Concat(before, test.then), len(before))["deployments"]; got != test.want {
-				t.Errorf("got %d, want %d", got, test.want)
-			}
-		})
+	oldGoes, ownerGoes := serving("old", "2", 5, 2, true), object("bars", "x", "1", "", 4, true)
+	late := []trace.Version{serving("new", "3", 4, 0, false), oldGoes, serving("new", "3", 6, 2, false)}
+	inTime := []trace.Version{oldGoes, serving("new", "3", 4, 2, false)}
+	collected := []trace.Version{serving("old", "2", 3, 2, false), ownerGoes, oldGoes}
+	for i, then := range [][]trace.Version{late, inTime, collected} {
+		got := -extremes(slices.Concat(before, then), len(before), "bars")["fewest deployments"]
+		if want := min(2*i, 2); got != want {
+			t.Errorf("fewest of %v: got %d, want %d", then, got, want)
+		}
 	}
 }
 
 // TestReports encodes a finding, a fault that was not reached, and a run that passed.
 func TestReports(t *testing.T) {
-	r := &report{Suite: "s", Names: []string{"a", "b", "c"}, Unreached: []string{"b"}, Findings: []finding{{Judge: "end", Message: "m", Run: "a"}}}
+	failed := []finding{{Judge: "end", Message: "m", Run: "a"}}
+	r := &report{Suite: "s", Names: []string{"a", "b", "c"}, Unreached: []string{"b"}, Findings: failed}
 	got, err := asJUnit([]*report{r})
 	if err != nil {
 		t.Fatal(err)
@@ -231,44 +210,75 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestOnly: a suite in which -only names nothing has no report, and there must be one that has.
-func TestOnly(t *testing.T) {
-	none, one := &report{}, &report{Runs: 1}
-	if got, err := named([]*report{none, one}, "created"); err != nil || !slices.Equal(got, []*report{one}) {
-		t.Errorf("%v, error %v", got, err)
-	}
-	if _, err := named([]*report{none}, "created"); err == nil {
-		t.Error("no error without any scenario")
-	}
-}
-
 // TestKnown: what is wrong without a fault is not told with each fault again, whatever object it is about.
 func TestKnown(t *testing.T) {
-	end := func(of string) finding {
-		return finding{Judge: "end", Message: of + ": it is broken\nobject: " + t.Name() + of}
-	}
-	first, again, more := end("one replica"), end("one replica"), end("one replica")
-	again.Message += "2"
-	more.Message += "\n- deployments x /kind: Deployment"
-	ref := &reference{known: map[string]bool{first.cause(): true}}
-	if got := ref.withoutKnown([]finding{again, more}); len(got) != 1 || got[0].Message != more.Message {
-		t.Errorf("%v", got)
+	first := finding{Judge: "end", Message: "one replica: it is broken\nobject: 1"}
+	again := finding{Judge: "end", Message: "one replica: it is broken\nobject: 2"}
+	more := finding{Judge: "end", Message: "one replica: it is broken\nobject: 1\n- deployments x /kind: Deployment"}
+	if first.cause() != again.cause() || first.cause() == more.cause() {
+		t.Errorf("%q, %q, %q", first.cause(), again.cause(), more.cause())
 	}
 }
 
-// TestSuites reads the suites of this repository.
-func TestSuites(t *testing.T) {
-	files := []string{"../../testdata/suites.yaml"}
-	for _, root := range []string{"../..", "../*"} {
-		more, err := filepath.Glob(root + "/pkg/controller/*/testdata/suites.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, more...)
+func TestClass(t *testing.T) {
+	to, _ := trace.ParsePath("/apis/example.com/v1/namespaces/check-1/bars/check-1-x7f/status")
+	body := `{"metadata":{"resourceVersion":"1"},"status":{"b":1,"a":{"a.b/c":[2]}}}`
+	r := trace.NewRequest(http.MethodPatch, "application/merge-patch+json", to, []byte(body))
+	const want = "PATCH bars/status #1 {/status/a/a.b~1c/0,/status/b}"
+	if got := r.Class(func(string, string) string { return "#1" }); got != want || r.Precondition != "1" {
+		t.Errorf("%q, want %q; precondition %s", got, want, r.Precondition)
 	}
-	for _, file := range files {
-		if s, err := readSuite(file); err != nil || s.data == nil {
-			t.Errorf("%s: %v", file, err)
+}
+
+func TestDeletedUID(t *testing.T) {
+	// The answer to a DELETE, as JSON and as protobuf.
+	status := &metav1.Status{Details: &metav1.StatusDetails{UID: "1"}}
+	status.APIVersion, status.Kind = "v1", "Status"
+	var inProtobuf bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(status, &inProtobuf); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{trace.MustEncode(status), inProtobuf.Bytes()} {
+		r := &trace.Request{Verb: http.MethodDelete}
+		if r.Answered(&trace.Response{Code: http.StatusOK, Body: data}); r.Deletes != "1" {
+			t.Errorf("%q is decoded as %+v", data, r)
+		}
+	}
+}
+
+// TestRules judges the deletion of a Pod that serves, which a rule forbids, by its owner and by another one, and a no-op.
+func TestRules(t *testing.T) {
+	serves := trace.Definition{Name: "serves", Expression: "before.?status.?availableReplicas.orValue(0) > 0"}
+	s := &trace.RuleSet{Define: []trace.Definition{serves}, Rules: []trace.Rule{
+		{Name: "a", Must: "owner.controls(before) && !serves"},
+		{Name: "b", Must: "owner.nothing"},
+	}}
+	if err := s.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	deletion := trace.Request{Verb: http.MethodDelete, Code: http.StatusOK, Deletes: "2"}
+	noop := trace.Request{Verb: http.MethodPatch, Code: http.StatusOK, Precondition: "2", Revision: "2"}
+	for name, test := range map[string]struct {
+		owner     string
+		available int64
+		request   trace.Request
+		want      string
+	}{
+		"its own Pod":                        {"1", 0, deletion, "b"},
+		"its own Pod, which serves":          {"1", 1, deletion, "ab"},
+		"a Pod of an owner that is not here": {"9", 0, deletion, "ab"},
+		"a patch without an effect":          {"1", 0, noop, "b"},
+	} {
+		pod, got := object("pods", "x", "2", test.owner, 2, false), ""
+		pod.Object.SetResourceVersion("2")
+		pod.Object.Object["status"] = map[string]any{"availableReplicas": test.available}
+		gone := trace.Version{Resource: "pods", Object: pod.Object, Revision: 3, Deleted: true}
+		test.request.Resource, test.request.Name = "pods", "x"
+		versions := []trace.Version{object("bars", "x", "1", "", 1, false), pod, gone}
+		found := func(rule, _ string, _ *trace.Request) { got += rule }
+		s.Judge(versions, []trace.Request{test.request}, "bars", nil, found)
+		if got != test.want {
+			t.Errorf("%s: broken: %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,6 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -79,17 +79,12 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	}
 	config.QPS = -1
 	c := &cluster{namespaced: map[schema.GroupResource]bool{}}
-	if c.URL, _, err = rest.DefaultServerUrlFor(config); err != nil {
-		return nil, err
-	}
-	if c.Transport, err = rest.TransportFor(config); err != nil {
-		return nil, err
-	}
-	if c.client, err = dynamic.NewForConfig(config); err != nil {
-		return nil, err
-	}
+	var failed [3]error
+	c.URL, _, failed[0] = rest.DefaultServerUrlFor(config)
+	c.Transport, failed[1] = rest.TransportFor(config)
+	c.client, failed[2] = dynamic.NewForConfig(config)
 	d, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
+	if err = errors.Join(append(failed[:], err)...); err != nil {
 		return nil, err
 	}
 	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
@@ -107,23 +102,22 @@ func newCluster(kubeconfig string) (*cluster, error) {
 }
 
 // at returns a client for objects of that kind in the namespace, and their resource.
-func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, string, error) {
+func (c *cluster) at(namespace, apiVersion, kind string) (dynamic.ResourceInterface, schema.GroupVersionResource, error) {
 	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return nil, "", err
+		return nil, schema.GroupVersionResource{}, err
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		namespace = ""
 	}
-	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource.Resource, nil
+	return c.client.Resource(mapping.Resource).Namespace(namespace), mapping.Resource, nil
 }
 
 // createNamespace returns the name of a new namespace, once Pods are admitted there.
 func (c *cluster) createNamespace(ctx context.Context) (string, error) {
-	created, err := c.client.Resource(namespaces).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"generateName": "check-"},
-	}}, metav1.CreateOptions{})
+	object := trace.DecodeObject([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"check-"}}`))
+	created, err := c.client.Resource(namespaces).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -132,26 +126,6 @@ func (c *cluster) createNamespace(ctx context.Context) (string, error) {
 		_, err := accounts.Namespace(created.GetName()).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-}
-
-// awaitCollector waits until the garbage collector knows the kind: it looks for new ones every 30 seconds.
-func (c *cluster) awaitCollector(ctx context.Context, apiVersion, kind string) error {
-	namespace, err := c.createNamespace(ctx)
-	if err != nil {
-		return err
-	}
-	configMaps := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace)
-	probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe"}}}
-	probe.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "absent", UID: "absent"}})
-	if _, err = configMaps.Create(ctx, probe, metav1.CreateOptions{}); err == nil {
-		err = trace.Poll(ctx, stepTimeout, func(ctx context.Context) error {
-			if _, err := configMaps.Get(ctx, probe.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return cmp.Or(err, fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist", kind))
-			}
-			return nil
-		})
-	}
-	return errors.Join(err, c.client.Resource(namespaces).Delete(ctx, namespace, metav1.DeleteOptions{}))
 }
 
 // record keeps the history of each namespace until ctx ends. With a gap nothing could be judged: then it calls failed.
@@ -173,7 +147,11 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 				if !ok || event.Type == watch.Error {
 					break
 				}
-				c.add(gvr.Resource, object, event.Type)
+				h, isRun := c.histories.Load(object.GetNamespace())
+				// kube-controller-manager keeps this ConfigMap in each namespace.
+				if isRun && event.Type != watch.Bookmark && object.GetName() != "kube-root-ca.crt" {
+					h.(*trace.History).Add(gvr.Resource, object, event.Type == watch.Deleted)
+				}
 			}
 			failed(fmt.Errorf("the watch of %s ended", gvr.GroupResource()))
 		}()
@@ -181,21 +159,18 @@ func (c *cluster) record(ctx context.Context, failed func(error)) error {
 	return nil
 }
 
-// add adds a version to the history of its namespace, if that has a run.
-func (c *cluster) add(resource string, object *unstructured.Unstructured, event watch.EventType) {
-	h, ok := c.histories.Load(object.GetNamespace())
-	// kube-controller-manager keeps this ConfigMap in each namespace.
-	if ok && event != watch.Bookmark && object.GetName() != "kube-root-ca.crt" {
-		h.(*trace.History).Add(resource, object, event == watch.Deleted)
-	}
-}
-
 // state has the scalars of objects by "resource name pointer".
 type state map[string]string
 
+// unlike matches fields that differ although nothing that matters does: what each object has of its own, how often
+// another controller acted, the touch, and the scheduler's choice.
+var unlike = regexp.MustCompile("^/(spec/nodeName|metadata/(" +
+	"uid|resourceVersion|creationTimestamp|managedFields|namespace|name|generation|" +
+	"annotations/(" + touched + "|deployment.kubernetes.io~1revision)))(/|$)")
+
 // stateOf returns the state after the versions: of the resources in tracked, and of their status where tracked has
 // resource/status, because another controller may write it.
-func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) state {
+func stateOf(versions []trace.Version, tracked map[string]bool, names *aliases) state {
 	words, last := []string{names.namespace, "NAMESPACE"}, trace.Latest(versions)
 	for i := range versions {
 		// In order, because an alias may be a number: of the objects that still exist.
@@ -209,32 +184,17 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 		if v.Deleted || !tracked[v.Resource] {
 			continue
 		}
-		object := v.Object.DeepCopy().Object
-		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "name", "generation"} {
-			unstructured.RemoveNestedField(object, "metadata", field)
-		}
-		// How often another controller acted is no part of the end.
-		annotations := v.Object.GetAnnotations()
-		delete(annotations, touched)
-		delete(annotations, "deployment.kubernetes.io/revision")
-		if len(annotations) == 0 {
-			annotations = nil
-		}
-		(&unstructured.Unstructured{Object: object}).SetAnnotations(annotations)
-		// The scheduler's choice.
-		unstructured.RemoveNestedField(object, "spec", "nodeName")
-		if conditions, ok, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions"); ok {
-			sortByType(conditions)
-		}
-		if !tracked[v.Resource+"/status"] {
-			delete(object, "status")
-		}
+		object := v.Object.DeepCopy()
+		sortConditions(object.Object)
 		prefix := v.Resource + " " + names.of(v.Resource, v.Object.GetName()) + " "
-		for path, value := range trace.Flatten(object) {
+		for path, value := range trace.Flatten(object.Object) {
+			if unlike.MatchString(path) || !tracked[v.Resource+"/status"] && strings.HasPrefix(path, "/status") {
+				continue
+			}
 			word := replace.Replace(fmt.Sprint(value))
 			if _, err := time.Parse(time.RFC3339, word); err == nil {
 				word = "<time>"
-			} else if strings.HasSuffix(path, "/observedGeneration") && word == strconv.FormatInt(v.Object.GetGeneration(), 10) {
+			} else if strings.HasSuffix(path, "/observedGeneration") && word == strconv.FormatInt(object.GetGeneration(), 10) {
 				// The generation of some kinds grows when check touches their annotations.
 				word = "<generation>"
 			} else if strings.HasPrefix(word, "kube-api-access-") {
@@ -247,10 +207,11 @@ func (c *checker) stateOf(versions []trace.Version, tracked map[string]bool, nam
 	return s
 }
 
-// sortByType sorts conditions, whose order has no meaning.
-func sortByType(conditions any) {
-	list, _ := conditions.([]any)
-	slices.SortFunc(list, func(a, b any) int {
+// sortConditions sorts conditions by their type: their order has no meaning.
+func sortConditions(object map[string]any) {
+	list, _, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions")
+	conditions, _ := list.([]any)
+	slices.SortFunc(conditions, func(a, b any) int {
 		x, _ := a.(map[string]any)
 		y, _ := b.(map[string]any)
 		return strings.Compare(fmt.Sprint(x["type"]), fmt.Sprint(y["type"]))
@@ -259,8 +220,7 @@ func sortByType(conditions any) {
 
 // differences returns the lines in which two states differ, without the ignored ones. An object that one of them lacks
 // is one line.
-func differences(want, got state, ignored func(string) bool) []string {
-	var lines []string
+func differences(want, got state, ignored func(string) bool) (lines []string) {
 	keys := maps.Clone(want)
 	maps.Copy(keys, got)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -271,44 +231,34 @@ func differences(want, got state, ignored func(string) bool) []string {
 		_, exists := got[object+"/kind"]
 		switch {
 		case ignored(key) || inWant == inGot && a == b:
-		case wanted != exists && !strings.HasSuffix(key, " /kind"):
-		case wanted != exists && exists:
-			lines = append(lines, "+ "+key+": "+b)
-		case wanted != exists:
-			lines = append(lines, "- "+key+": "+a)
-		default:
+		case wanted == exists:
 			lines = append(lines, fmt.Sprintf("  %s: %q -> %q", key, a, b))
+		case !strings.HasSuffix(key, " /kind"):
+		case exists:
+			lines = append(lines, "+ "+key+": "+b)
+		default:
+			lines = append(lines, "- "+key+": "+a)
 		}
 	}
 	return lines
 }
 
-// decode returns the scalars of a patch.
-func decode(patch []byte) map[string]any {
-	var value any
-	if json.Unmarshal(patch, &value) != nil {
-		return nil
-	}
-	return trace.Flatten(value)
+// keyOf returns the key in a line of differences.
+func keyOf(line string) string {
+	key, _, _ := strings.Cut(line[2:], ": ")
+	return key
 }
 
 // scalars returns the paths of the scalars that begin so, sorted.
 func scalars(object map[string]any, prefixes ...string) []string {
-	var paths []string
-	for path, value := range trace.Flatten(object) {
-		switch value.(type) {
-		case map[string]any, []any, nil:
-			continue
-		}
-		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) }) {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	return paths
+	values := trace.Flatten(object)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(path string) bool {
+		begins := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+		return others(values[path]) == nil || !slices.ContainsFunc(prefixes, begins)
+	})
 }
 
-// others returns values that users may put in place of that one.
+// others returns values that users may put in place of that one, nil if it is no scalar.
 func others(value any) []any {
 	switch v := value.(type) {
 	case bool:
@@ -327,18 +277,18 @@ func others(value any) []any {
 }
 
 // change returns a JSON patch that gives the scalar at the path one of these values, and the object with it: the first
-// one that the API server accepts in a dry run.
-func change(ctx context.Context, client dynamic.ResourceInterface, name string, object map[string]any, path string, values []any) (json.RawMessage, *unstructured.Unstructured, error) {
-	last := errors.New("the object has no scalar there")
+// one that the API server accepts in a dry run, and keeps.
+func change(ctx context.Context, client dynamic.ResourceInterface, object *unstructured.Unstructured, path string,
+	values []any) (json.RawMessage, *unstructured.Unstructured, error) {
+	last, dry := errors.New("the object has no scalar there"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, value := range values {
 		patch := trace.MustEncode([]map[string]any{{"op": "replace", "path": path, "value": value}})
-		got, err := client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		got, err := client.Patch(ctx, object.GetName(), types.JSONPatchType, patch, dry)
+		if err == nil && fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
+			err = errors.New("the API server does not keep the change")
+		}
 		if err != nil {
 			last = err
-			continue
-		}
-		if fmt.Sprint(trace.Flatten(got.Object)[path]) != fmt.Sprint(value) {
-			last = errors.New("the API server does not keep the change")
 			continue
 		}
 		// The answer of the API server may have fields that clients may not send.
@@ -353,14 +303,96 @@ func change(ctx context.Context, client dynamic.ResourceInterface, name string, 
 	return nil, nil, last
 }
 
-// hotCount is more than a backoff from 5 ms on sends in a second.
-const hotCount = 25
+// aliases give objects whose names differ from run to run a name that does not.
+type aliases struct {
+	suite     *suite
+	namespace string
+	// stable are the names that all runs have; nil for all names.
+	stable map[string]bool
+	given  map[string]string
+	counts map[string]int
+}
 
-func hot(times []time.Time) bool {
-	for i := hotCount - 1; i < len(times); i++ {
-		if times[i].Sub(times[i-hotCount+1]) < time.Second {
-			return true
+func (c *checker) aliases(namespace string, stable map[string]bool) *aliases {
+	return &aliases{c.suite, namespace, stable, map[string]string{}, map[string]int{}}
+}
+
+// of returns the alias of an object. Names that are not compared may be the same by chance.
+func (a *aliases) of(resource, name string) string {
+	name = strings.ReplaceAll(name, a.namespace, "NAMESPACE")
+	if a.stable == nil || name == "" || a.stable[name] && !a.suite.ignores(resource+" * /metadata/name") {
+		return cmp.Or(name, "*")
+	}
+	key := resource + "/" + name
+	if a.given[key] == "" {
+		a.counts[resource]++
+		a.given[key] = "#" + strconv.Itoa(a.counts[resource])
+	}
+	return a.given[key]
+}
+
+// repoint counts points again, with names that all runs have.
+func repoint(points []recordedPoint, names *aliases) []recordedPoint {
+	counts := map[string]int{}
+	out := slices.Clone(points)
+	for i := range out {
+		if out[i].request != nil {
+			out[i].class = out[i].request.Class(names.of)
+		}
+		counts[out[i].class]++
+		out[i].nth = counts[out[i].class]
+	}
+	return out
+}
+
+// commonNames returns the names that objects of all runs have.
+func commonNames(runs []*run) map[string]bool {
+	counts, stable := map[string]int{}, map[string]bool{}
+	for _, o := range runs {
+		names := map[string]bool{}
+		for _, v := range o.versions {
+			names[strings.ReplaceAll(v.Object.GetName(), o.namespace, "NAMESPACE")] = true
+		}
+		for i := range o.sent {
+			names[strings.ReplaceAll(o.sent[i].Name, o.namespace, "NAMESPACE")] = true
+		}
+		for name := range names {
+			counts[name]++
+			stable[name] = counts[name] == len(runs)
 		}
 	}
-	return false
+	return stable
+}
+
+// track adds the resource of a write.
+func track(tracked map[string]bool, r *trace.Request) {
+	if r.Applied() {
+		tracked[r.Resource] = true
+		if r.Subresource == "status" {
+			tracked[r.Resource+"/status"] = true
+		}
+	}
+}
+
+// describe returns one line for each point.
+func describe(points []recordedPoint) []string {
+	lines := make([]string, len(points))
+	for i, p := range points {
+		lines[i] = p.class
+		if p.request != nil {
+			lines[i] += fmt.Sprintf(" -> %d %s", p.request.Code, p.request.Fault)
+		}
+	}
+	return lines
+}
+
+// owned returns the last version of each existing object that the example owns.
+func (c *checker) owned(versions []trace.Version) []trace.Version {
+	last := trace.Latest(versions)
+	return slices.DeleteFunc(slices.Collect(maps.Values(last)), func(v trace.Version) bool {
+		return v.Deleted || !slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			owner, ok := last[o.UID]
+			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
+		})
+	})
 }

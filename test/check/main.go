@@ -20,13 +20,14 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"html"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -37,7 +38,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -65,9 +66,9 @@ type options struct {
 	slots chan struct{}
 }
 
-// check runs the suites that the flags name, and reports whether the controller passed.
+// check runs the suites that the flags name at the same time, and reports whether the controller passed.
 func check(ctx context.Context) (bool, error) {
-	o := options{}
+	o := &options{}
 	var files []string
 	flag.Func("suite", "a suite `file`; there may be several", func(file string) error {
 		files = append(files, file)
@@ -101,52 +102,43 @@ func check(ctx context.Context) (bool, error) {
 	if err := o.cluster.record(ctx, cancel); err != nil {
 		return false, err
 	}
-	reports, err := o.suites(ctx, files)
-	if err != nil {
-		return false, errors.Join(err, context.Cause(ctx))
-	}
-	if reports, err = named(reports, o.only); err != nil {
-		return false, err
-	}
-	passed := !slices.ContainsFunc(reports, func(r *report) bool { return !r.passed() })
-	for _, wanted := range []bool{true, false} {
-		for _, r := range reports {
-			if r.passed() == wanted {
-				fmt.Printf("\n%s:\n%s", r.Suite, r.text())
-			}
-		}
-	}
-	return passed, errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
-}
-
-// suites runs all suites at the same time.
-func (o *options) suites(ctx context.Context, files []string) ([]*report, error) {
 	var checkers []*checker
+	var reports []*report
 	for _, file := range files {
-		c, err := o.newChecker(ctx, file)
+		c, err := newChecker(ctx, o, file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return false, fmt.Errorf("%s: %w", file, err)
 		}
-		checkers = append(checkers, c)
+		checkers, reports = append(checkers, c), append(reports, &c.report)
 	}
 	var group errgroup.Group
-	reports := make([]*report, len(files))
-	for i, c := range checkers {
-		reports[i] = &c.report
+	for _, c := range checkers {
 		group.Go(func() error { return c.all(ctx) })
 	}
-	return reports, group.Wait()
+	if err := group.Wait(); err != nil {
+		return false, errors.Join(err, context.Cause(ctx))
+	}
+	if !slices.ContainsFunc(reports, func(r *report) bool { return r.Runs > 0 || r.failed() }) {
+		return false, fmt.Errorf("-only %q: no scenario begins so", o.only)
+	}
+	// Those that failed come last.
+	passed := slices.DeleteFunc(slices.Clone(reports), (*report).failed)
+	failed := slices.DeleteFunc(slices.Clone(reports), func(r *report) bool { return !r.failed() })
+	for _, r := range slices.Concat(passed, failed) {
+		fmt.Printf("\n%s:\n%s", r.Suite, r.text())
+	}
+	err = errors.Join(writeReport(*asJSON, reports, json.Marshal), writeReport(*junit, reports, asJUnit))
+	return len(failed) == 0, err
 }
 
 // checker runs one suite against one controller.
 type checker struct {
-	options
+	*options
 
 	suite *suite
 	// flags are those of the external service of a kind.
-	flags      []string
-	owners     schema.GroupVersionResource
-	bystanders []*unstructured.Unstructured
+	flags  []string
+	owners schema.GroupVersionResource
 	// change are the steps that change the spec of the example at rest, nil if the API server lets nobody.
 	change []step
 	// tracked are the resources whose objects are compared: see stateOf.
@@ -158,13 +150,13 @@ type checker struct {
 	// noWatch is set if the controller was seen to watch no owners.
 	noWatch atomic.Bool
 
-	mu      sync.Mutex
+	mutex
 	report  report
 	planned map[string]bool
 }
 
-func (o *options) newChecker(ctx context.Context, file string) (*checker, error) {
-	c := &checker{options: *o, tracked: map[string]bool{}, planned: map[string]bool{}, report: report{Suite: file}}
+func newChecker(ctx context.Context, o *options, file string) (*checker, error) {
+	c := &checker{options: o, tracked: map[string]bool{}, planned: map[string]bool{}, report: report{Suite: file}}
 	var err error
 	if c.suite, err = readSuite(file); err != nil {
 		return nil, err
@@ -172,39 +164,38 @@ func (o *options) newChecker(ctx context.Context, file string) (*checker, error)
 	if c.suite.data != nil {
 		c.flags = c.suite.data.Flags(c.suite.data.StartService(ctx))
 	}
-	gvk := c.suite.example.GroupVersionKind()
-	mapping, err := c.cluster.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, err
-	}
-	c.owners = mapping.Resource
-	return c, nil
+	_, c.owners, err = c.cluster.at("", c.suite.example.GetAPIVersion(), c.suite.example.GetKind())
+	return c, err
 }
 
-// attempts is how often a run is tried that does not reach its point.
-const attempts = 3
+// mutex guards fields.
+type mutex struct{ sync.Mutex }
+
+// locked reads or changes what the mutex guards.
+func (m *mutex) locked(do func()) {
+	m.Lock()
+	defer m.Unlock()
+	do()
+}
 
 // note prints what a reader of the report has to know and no judge objects to.
 func (c *checker) note(format string, arguments ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...))
+	c.locked(func() { c.report.Notes = append(c.report.Notes, fmt.Sprintf(format, arguments...)) })
 }
 
 // add adds a finding to the report, and says so at once.
 func (c *checker) add(id string, f finding) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	f.Run, f.Command = id, c.repeat(id)
-	c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id)
-	fmt.Fprintf(os.Stderr, "finding %d: %s: %s\n", len(c.report.Findings), f.Judge, id)
+	c.locked(func() { c.report.Findings, c.report.Names = append(c.report.Findings, f), append(c.report.Names, id) })
+	fmt.Fprintf(os.Stderr, "finding: %s: %s\n", f.Judge, id)
+}
+
+func (c *checker) find(id, judge, format string, arguments ...any) {
+	c.add(id, finding{Judge: judge, Message: fmt.Sprintf(format, arguments...)})
 }
 
 // all runs everything. The plan follows the order of the scenarios, so that a part is always the same one.
 func (c *checker) all(ctx context.Context) error {
-	if err := c.cluster.awaitCollector(ctx, c.suite.example.GetAPIVersion(), c.suite.example.GetKind()); err != nil {
-		return err
-	}
 	scenarios, err := c.generate(ctx)
 	var nothing *finding
 	if errors.As(err, &nothing) {
@@ -214,7 +205,6 @@ func (c *checker) all(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("running the controller on the example: %w", err)
 	}
-	scenarios = slices.Concat(scenarios[:len(scenarios)-1], c.suite.Scenarios, scenarios[len(scenarios)-1:])
 	scenarios = slices.DeleteFunc(scenarios, func(s *scenario) bool {
 		return !strings.HasPrefix(s.Name, c.only) && !strings.HasPrefix(c.only, s.Name+" | ")
 	})
@@ -226,97 +216,55 @@ func (c *checker) all(ctx context.Context) error {
 	group.Wait()
 	for i, s := range scenarios {
 		if ref := references[i]; ref != nil && !s.similar {
-			c.plan(s, ref, func(f *fault, at point) { group.Go(func() { c.withFault(ctx, s, ref, f, at) }) })
+			for _, t := range c.plan(s, ref) {
+				group.Go(func() { c.withFault(ctx, t) })
+			}
 		}
 	}
 	group.Wait()
 	return ctx.Err()
 }
 
-// repeats returns how often the scenario runs without faults. It takes two runs to tell which names are random.
-func (s *scenario) repeats(part bool) int {
-	switch {
-	case s.similar && s.EndsAs == nil:
-		return 1
-	case part || s.similar:
-		return 2
+// learn notes what the controller does about the example. Before that it waits until the garbage collector knows the
+// kind: it looks for new ones every 30 seconds.
+func (c *checker) learn(ctx context.Context, r *run) error {
+	absent := fmt.Sprintf(`"name":"probe","ownerReferences":[{"apiVersion":%q,"kind":%q,"name":"absent","uid":"absent"}]`,
+		c.suite.example.GetAPIVersion(), c.suite.example.GetKind())
+	collect := &scenario{Name: "collect", Steps: []step{configMap(absent), {Until: "objects.all(o, o.metadata.name != 'probe')"}}}
+	if err := errors.Join(c.suite.completeScenarios([]*scenario{collect}), r.take(ctx, collect.Steps)); err != nil {
+		return fmt.Errorf("the garbage collector leaves an object whose owner, a %s, does not exist: %w", c.owners.Resource, err)
 	}
-	return 3
+	err := r.take(ctx, c.suite.created)
+	if err == nil {
+		err = r.rest(ctx, nil)
+	}
+	var found []finding
+	r.locked(func() { c.watched, found = slices.Sorted(maps.Keys(r.watched)), slices.Clone(r.findings) })
+	for _, request := range r.recorded(0) {
+		track(c.tracked, &request)
+	}
+	if len(c.tracked) == 0 && ctx.Err() == nil {
+		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", found, r.lastOutput())
+		return &finding{Judge: "idle", Message: message}
+	}
+	if err != nil {
+		return err
+	}
+	leases, err := r.leases().List(ctx, metav1.ListOptions{})
+	c.leases = err == nil && len(leases.Items) > 0
+	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
+	return nil
 }
 
-// withoutFaults runs a scenario some times, all but the first with delays. It returns nil if faults make no sense.
-func (c *checker) withoutFaults(ctx context.Context, s *scenario) *reference {
-	runs := make([]*outcome, s.repeats(c.part))
-	broken := false
-	var group sync.WaitGroup
-	for i := range runs {
-		group.Go(func() {
-			var jitter *rand.Rand
-			if i > 0 {
-				jitter = rand.New(rand.NewPCG(uint64(i), 0))
-			}
-			runs[i] = c.once(ctx, s, nil, nil, point{}, jitter)
-		})
-	}
-	group.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	seen := map[string]bool{}
-	for _, o := range runs {
-		for _, f := range o.findings {
-			broken = broken || f.Judge == "run" || f.Judge == "step" || f.Judge == "settled" && strings.Contains(f.Message, "never stops")
-			if !seen[f.Judge] {
-				c.add(s.Name, f)
-			}
-			seen[f.Judge] = true
-		}
-	}
-	if broken {
-		c.note("%s: no faults were injected, because it fails without them", s.Name)
-		return nil
-	}
-	ref, findings := c.learnReference(s, runs)
-	for _, o := range runs {
-		for _, f := range o.findings {
-			ref.known[f.cause()] = true
-		}
-	}
-	if len(s.EndsAs) > 0 {
-		findings = append(findings, c.compareEnds(ctx, s, ref)...)
-	}
-	for _, f := range findings {
-		c.add(s.Name, f)
-	}
-	if len(ref.masked) > 0 {
-		c.note("%s: differs without a fault, and is not compared: %s", s.Name, strings.Join(slices.Sorted(maps.Keys(ref.masked)), ", "))
-	}
-	return ref
-}
-
-// compareEnds compares the end with that of other steps from an empty namespace.
-func (c *checker) compareEnds(ctx context.Context, s *scenario, ref *reference) []finding {
-	o := c.once(ctx, &scenario{Name: s.Name, Steps: s.EndsAs}, nil, nil, point{}, nil)
-	if slices.ContainsFunc(o.findings, func(f finding) bool { return f.Judge == "run" }) {
-		return o.findings
-	}
-	direct := c.stateOf(o.versions, ref.tracked, newAliases(o.namespace, ref.stable))
-	lines := c.compare(ref, direct, ref.end)
-	if len(lines) == 0 || slices.Contains(c.suite.Keeps, s.Name) {
-		return nil
-	}
-	return []finding{{Judge: "history", Message: "the end is not that of one created so:\n" + strings.Join(lines, "\n")}}
-}
-
-// plan calls run for each request and step of the operation with each fault that applies, and for each watch of a
+// plan returns a trial for each request and step of the operation with each fault that applies, and for each watch of a
 // resource of which objects change.
-func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
+func (c *checker) plan(s *scenario, ref *reference) (trials []trial) {
 	add := func(f *fault, at point, kind string) {
-		if f.kills && s.Name == endOfNamespace || (c.part || f.rare) && c.planned[kind+f.name] || !strings.HasPrefix(runID(s, f, at), c.only) {
-			return
+		t := trial{scenario: s, want: ref, fault: f, at: at}
+		isEnough := (c.part || f.rare) && c.planned[kind+f.name] || f.kills && s.Name == endOfNamespace
+		if !isEnough && strings.HasPrefix(t.id(), c.only) {
+			c.planned[kind+f.name], trials = true, append(trials, t)
 		}
-		c.planned[kind+f.name] = true
-		run(f, at)
 	}
 	for _, p := range ref.points {
 		if p.request == nil {
@@ -324,7 +272,7 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 			continue
 		}
 		for _, f := range requestFaults() {
-			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || !f.hangs) {
+			if f.appliesTo(p.request) && (c.leases || !f.takesLease) && (!c.part || f.wait == 0) {
 				add(f, p.point, p.request.Verb+p.request.Resource+p.request.Subresource)
 			}
 		}
@@ -337,53 +285,153 @@ func (c *checker) plan(s *scenario, ref *reference, run func(*fault, point)) {
 			}
 		}
 	}
+	return trials
 }
 
-func runID(s *scenario, f *fault, at point) string {
-	if f == nil {
-		return s.Name
-	}
-	return s.Name + " | " + f.name + " | " + at.String()
-}
-
-func (c *checker) withFault(ctx context.Context, s *scenario, ref *reference, f *fault, at point) {
-	id := runID(s, f, at)
-	for range attempts {
-		o := c.once(ctx, s, ref, f, at, nil)
+// withFault tries three times to reach the point of the trial.
+func (c *checker) withFault(ctx context.Context, t trial) {
+	for range 3 {
+		r := c.once(ctx, t)
 		if ctx.Err() != nil {
 			return
 		}
-		c.judgeExtremes(s, o, ref)
-		o.findings = ref.withoutKnown(o.findings)
-		for _, f := range o.findings {
-			f.Without, f.Requests = ref.requests, describe(repoint(o.points, newAliases(o.namespace, ref.stable)))
-			c.add(id, f)
+		r.judgeExtremes()
+		r.findings = slices.DeleteFunc(r.findings, func(f finding) bool { return t.want.known[f.cause()] })
+		for _, f := range r.findings {
+			f.Without, f.Requests = t.want.requests, describe(repoint(r.points, c.aliases(r.namespace, t.want.stable)))
+			c.add(t.id(), f)
 		}
-		if o.reached || len(o.findings) > 0 {
-			c.mu.Lock()
-			c.report.Injected++
-			c.mu.Unlock()
+		if r.reached || len(r.findings) > 0 {
+			c.locked(func() { c.report.Injected++ })
 			return
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.report.Unreached = append(c.report.Unreached, id)
+	c.locked(func() { c.report.Unreached = append(c.report.Unreached, t.id()) })
 }
 
 // once executes one run when there is a slot. A run that fails is a finding.
-func (c *checker) once(ctx context.Context, s *scenario, want *reference, f *fault, at point, jitter *rand.Rand) *outcome {
+func (c *checker) once(ctx context.Context, t trial) *run {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
-	c.mu.Lock()
-	c.report.Names = append(c.report.Names, runID(s, f, at))
-	if c.report.Runs++; c.report.Runs%25 == 0 {
-		fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
-	}
-	c.mu.Unlock()
-	o, err := c.execute(ctx, s, want, f, at, jitter)
+	c.locked(func() {
+		c.report.Names = append(c.report.Names, t.id())
+		if c.report.Runs++; c.report.Runs%25 == 0 {
+			fmt.Fprintf(os.Stderr, "%d runs begun, of which %d with faults have ended\n", c.report.Runs, c.report.Injected)
+		}
+	})
+	r, err := c.execute(ctx, t)
 	if err != nil {
-		o = &outcome{findings: []finding{{Judge: "run", Message: err.Error()}}}
+		r = &run{trial: t, check: c, namespace: "none", findings: []finding{{Judge: "run", Message: err.Error()}}}
 	}
-	return o
+	return r
+}
+
+// report is what check prints in the end.
+type report struct {
+	Suite          string
+	Runs, Injected int
+	Findings       []finding
+	Unreached      []string
+	Notes          []string
+	// Names are those of the scenarios and of the runs with faults.
+	Names []string
+}
+
+// text returns the finding with the requests of both runs side by side, and the command that repeats it.
+func (f *finding) text() string {
+	var out strings.Builder
+	message := strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "\n    ")
+	fmt.Fprintf(&out, "\nFINDING %s: %s\n    %s\n", f.Judge, f.Run, message)
+	if len(f.Requests) > 0 {
+		fmt.Fprintf(&out, "    %-70s | %s\n", "without the fault", "this run")
+		n := max(len(f.Without), len(f.Requests))
+		without, requests := slices.Concat(f.Without, make([]string, n)), slices.Concat(f.Requests, make([]string, n))
+		for i := range n {
+			fmt.Fprintf(&out, "    %-70s | %s\n", without[i], requests[i])
+		}
+	}
+	fmt.Fprintf(&out, "    repeat: %s\n", f.Command)
+	return out.String()
+}
+
+// repeat returns the command that repeats one run.
+func (c *checker) repeat(id string) string {
+	command := slices.Concat([]string{"go", "run", "./test/check", "-suite", c.report.Suite, "-only", id, "--"}, c.command)
+	for i, word := range command {
+		if strings.ContainsAny(word, " \t\n;&|<>()$`\\\"'*?[]#~{}") {
+			command[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(command, " ")
+}
+
+// tooManyUnreached is the share of faults, in percent, that may have found no occasion.
+const tooManyUnreached = 5
+
+// text returns the summary.
+func (r *report) text() string {
+	var out strings.Builder
+	for _, note := range r.Notes {
+		fmt.Fprintln(&out, "note: "+note)
+	}
+	for _, id := range r.Unreached {
+		fmt.Fprintln(&out, "not reached: "+id)
+	}
+	judges := map[string]int{}
+	for i := range r.Findings {
+		out.WriteString(r.Findings[i].text())
+		judges[r.Findings[i].Judge]++
+	}
+	fmt.Fprintf(&out, "%d runs, %d faults injected, %d not reached, ", r.Runs, r.Injected, len(r.Unreached))
+	fmt.Fprintf(&out, "%d findings %v\n", len(r.Findings), judges)
+	if r.tooFew() {
+		fmt.Fprintf(&out, "FAILED: more than %d %% of the faults were not reached\n", tooManyUnreached)
+	}
+	return out.String()
+}
+
+// tooFew reports whether more faults than that were not reached.
+func (r *report) tooFew() bool {
+	return 100*len(r.Unreached) > tooManyUnreached*(r.Injected+len(r.Unreached))
+}
+
+// failed reports whether the controller does not pass.
+func (r *report) failed() bool { return len(r.Findings) > 0 || r.tooFew() }
+
+// writeReport writes the reports to the file, if it has a name.
+func writeReport(file string, reports []*report, encode func(any) ([]byte, error)) error {
+	if file == "" {
+		return nil
+	}
+	data, err := encode(reports)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o600)
+}
+
+// asJUnit encodes reports, with a test case for each scenario and each run with a fault.
+func asJUnit(of any) ([]byte, error) {
+	var out bytes.Buffer
+	reports, _ := of.([]*report)
+	fmt.Fprintln(&out, "<testsuites>")
+	for _, r := range reports {
+		fmt.Fprintf(&out, "<testsuite name=\"%s\">\n", html.EscapeString(r.Suite))
+		slices.Sort(r.Names)
+		for _, name := range slices.Compact(r.Names) {
+			fmt.Fprintf(&out, "<testcase name=\"%s\">", html.EscapeString(name))
+			for i := range r.Findings {
+				if f := &r.Findings[i]; f.Run == name {
+					fmt.Fprintf(&out, "<failure type=\"%s\">%s</failure>", f.Judge, html.EscapeString(f.text()))
+				}
+			}
+			if slices.Contains(r.Unreached, name) {
+				fmt.Fprint(&out, "<skipped/>")
+			}
+			fmt.Fprintln(&out, "</testcase>")
+		}
+		fmt.Fprintln(&out, "</testsuite>")
+	}
+	fmt.Fprintln(&out, "</testsuites>")
+	return out.Bytes(), nil
 }

@@ -18,62 +18,106 @@ package main
 
 import (
 	"context"
-	"math/rand/v2"
+	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/test/check/trace"
 )
 
-// proxy is between the controller of one run and the API server. It confines the controller to the namespace of the
-// run, records its requests, and injects one fault.
-type proxy struct {
-	*trace.Upstream
-
-	run       *run
-	namespace string
-	server    *httptest.Server
-	// holding is how many requests and events are held back: a run is not at rest before the process has them.
-	holding atomic.Int32
-
-	mu       sync.Mutex
-	requests []*trace.Request
-	findings []finding
-	// jitter, if not nil, delays each request and event.
-	jitter *rand.Rand
-	// armed is set while the operation of the scenario runs. From then on counts has the number of requests by class, and
-	// points lists all in order.
-	armed    bool
-	counts   map[string]int
-	points   []recordedPoint
-	aliases  *aliases
-	fault    *fault
-	target   point
-	injected bool
-	// shown has the UID that the process last got of each object.
-	shown map[string]string
-	// heldUntil is when something was last held back.
-	heldUntil time.Time
-	// lagsUntil is until when no watch sends an event.
-	lagsUntil time.Time
-	// expireNext is set if the next watch of the target is answered with 410, and cuts counts cut events.
-	expireNext bool
-	cuts       int
-	// cutNext is set if the next list of the target is cut.
-	cutNext bool
-	// lostUntil is until when the lease lasts that another process took.
-	lostUntil time.Time
-	// watched has the resources of which the process watches objects.
-	watched map[string]bool
+// fault is one way in which a request, the process that sent it, or a watch can fail.
+type fault struct {
+	name string
+	// answer is given in place of that of the API server.
+	answer *apierrors.StatusError
+	// A request that is withheld does not get to the API server. One that is lost gets no answer, nor does a withheld one.
+	// Then kills kills the process.
+	withheld, lost, kills bool
+	// takesLease gives the lease to another process for as long as it lasts. replaces makes a user delete and create the
+	// object that the request deletes, just before it does.
+	takesLease, replaces bool
+	// rare is injected once into each class of request, also if not only a part is.
+	rare bool
+	// wait is for how long a request is held back, or how late an event is. The others are about watches: the events of one
+	// resource after the operation began. times is into how many of them the fault is injected, 0 for all; what follows a
+	// late one is late until then. cuts cuts the event in its middle. expires ends the watch with 410, after wait: as the
+	// next answer or, with inStream, as an event. then is what the next request gets: 410, or a list that is cut.
+	wait                    time.Duration
+	times                   int
+	cuts, expires, inStream bool
+	then                    string
 }
+
+var errInjected = errors.New("injected by check")
+
+func requestFaults() []*fault {
+	none, internal := schema.GroupResource{}, apierrors.NewInternalError(errInjected)
+	return []*fault{
+		{name: "crash-before", kills: true, withheld: true},
+		{name: "crash-after", kills: true, lost: true},
+		{name: "answer-lost", lost: true},
+		{name: "409", answer: apierrors.NewConflict(none, "", errInjected)},
+		{name: "429", answer: apierrors.NewTooManyRequests(errInjected.Error(), 1)},
+		{name: "500", answer: internal},
+		{name: "403", answer: apierrors.NewForbidden(none, "", errInjected)},
+		{name: "hang-60s", wait: time.Minute, withheld: true, rare: true},
+		{name: "lease-taken", takesLease: true, answer: internal, rare: true},
+		{name: "replaced", replaces: true},
+	}
+}
+
+// longHold is longer than the 30 seconds for which a controller may wait for a watch.
+const longHold = 33 * time.Second
+
+func watchFaults() []*fault {
+	return []*fault{
+		{name: "late-0.3s", wait: 300 * time.Millisecond},
+		{name: "late-1.5s", wait: 1500 * time.Millisecond},
+		{name: "held-4s", wait: 4 * time.Second, times: 1},
+		{name: "held-33s", wait: longHold, times: 1},
+		{name: "cut", cuts: true, times: 3},
+		{name: "410-answer", expires: true, then: "410", times: 1},
+		{name: "410-event", expires: true, inStream: true, times: 1},
+		{name: "skipped-4s", wait: 4 * time.Second, expires: true, inStream: true, times: 1},
+		{name: "cut-list", expires: true, inStream: true, then: "cut", times: 1},
+	}
+}
+
+// appliesTo reports whether a correct API server can answer the request so. Without a precondition it has no reason for
+// a conflict, except of a patch, which it retries five times on its own.
+func (f *fault) appliesTo(r *trace.Request) bool {
+	switch {
+	case f.replaces:
+		return r.Verb == http.MethodDelete && r.Name != ""
+	case f.takesLease:
+		return r.IsWrite()
+	case f.answer != nil && apierrors.IsConflict(f.answer):
+		return r.Verb == http.MethodPatch || r.Precondition != ""
+	}
+	return r.IsWrite() || !f.kills || f.withheld
+}
+
+// point is where a fault is injected: the nth request of that class, or the step of a user.
+type point struct {
+	class string
+	nth   int
+}
+
+func (p point) String() string { return p.class + " #" + strconv.Itoa(p.nth) }
 
 // recordedPoint is a point and the request there, nil for a step of the user.
 type recordedPoint struct {
@@ -82,279 +126,301 @@ type recordedPoint struct {
 	request *trace.Request
 }
 
-func newProxy(r *run, jitter *rand.Rand) *proxy {
-	p := &proxy{Upstream: &r.check.cluster.Upstream, run: r, namespace: r.namespace, jitter: jitter}
-	p.counts, p.aliases = map[string]int{}, newAliases(r.namespace, nil)
-	p.forget()
-	p.server = trace.NewServer(p)
-	p.server.StartTLS()
-	return p
-}
-
-// ServeHTTP implements http.Handler.
-func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+// ServeHTTP implements http.Handler. It is the API server of the controller.
+func (r *run) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
 	// The upstream has its own credentials. Without any, kubectl would ask for them.
 	incoming.Header.Del("Authorization")
 	to, ok := trace.ParsePath(incoming.URL.Path)
 	isRead, query := incoming.Method == http.MethodGet, incoming.URL.Query()
 	isCache := ok && isRead && to.Name == ""
-	if isCache && to.Namespace == "" && p.run.check.cluster.namespaced[to.GroupResource()] {
-		to.Namespace = p.namespace
-		incoming.URL.Path, incoming.URL.RawPath = to.Path(), ""
+	if isCache && to.Namespace == "" && r.check.cluster.namespaced[to.GroupResource()] {
+		to.Namespace = r.namespace
+		incoming.URL.Path = path.Join(path.Dir(incoming.URL.Path), "namespaces", r.namespace, to.Resource)
+		incoming.URL.RawPath = ""
 	}
-	isOurs := to.Namespace == p.namespace && to.Resource != "events" && to.Resource != "leases"
+	isOurs := to.Namespace == r.namespace && to.Resource != "events" && to.Resource != "leases"
 	switch {
 	case isCache && (query.Get("watch") == "true" || query.Get("watch") == "1"):
-		p.serveWatch(w, incoming, to.Resource)
+		r.serveWatch(w, incoming, to.Resource)
 	case isCache:
-		p.serveList(w, incoming, to)
-	case ok && !isRead && to.Namespace != p.namespace && !strings.HasSuffix(to.Resource, "reviews"):
-		message := incoming.Method + " " + to.Path() + ": a write outside the namespace of the run"
-		p.find("isolation", message)
-		trace.Respond(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+		r.serveList(w, incoming, to.Resource)
+	case ok && !isRead && to.Namespace != r.namespace && !strings.HasSuffix(to.Resource, "reviews"):
+		r.find("isolation", "%s %s: a write outside the namespace of the run", incoming.Method, incoming.URL.Path)
+		trace.Respond(w, apierrors.NewForbidden(to.GroupResource(), to.Name, errInjected))
 	case ok && isOurs:
-		p.serveRequest(w, incoming, to)
+		r.serveRequest(w, incoming, to)
 	default:
 		_, body := trace.ReadRequest(incoming, to)
-		p.Forward(incoming, body).Write(w)
+		r.check.cluster.Forward(incoming, body).Write(w)
 	}
 }
 
-func (p *proxy) find(judge, message string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.findings = append(p.findings, finding{Judge: judge, Message: message})
-}
-
-// found returns the findings so far.
-func (p *proxy) found() []finding {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.findings)
-}
-
-func (p *proxy) serveList(w http.ResponseWriter, incoming *http.Request, to trace.Target) {
+func (r *run) serveList(w http.ResponseWriter, incoming *http.Request, resource string) {
 	trace.AsJSON(incoming.Header)
-	response, list := p.Forward(incoming, nil), &unstructured.UnstructuredList{}
+	response, list := r.check.cluster.Forward(incoming, nil), &unstructured.UnstructuredList{}
 	if response != nil && response.Code == http.StatusOK && list.UnmarshalJSON(response.Body) == nil {
 		for i := range list.Items {
-			p.show(to.Resource, &list.Items[i])
+			r.show(resource, &list.Items[i])
 		}
-		if len(list.Items) > 0 && p.take(&p.cutNext, to.Resource) {
+		if len(list.Items) > 0 && r.isNext("cut", resource) {
 			response.Body = response.Body[:len(response.Body)/2]
-			response.Write(w)
-			panic(http.ErrAbortHandler)
+			defer panic(http.ErrAbortHandler)
 		}
 	}
 	response.Write(w)
 }
 
 // show notes that the process gets the object.
-func (p *proxy) show(resource string, object *unstructured.Unstructured) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shown[resource+"/"+object.GetName()] = string(object.GetUID())
+func (r *run) show(resource string, object *unstructured.Unstructured) {
+	r.locked(func() { r.shown[resource+"/"+object.GetName()] = string(object.GetUID()) })
 }
 
 // serveRequest records a request and injects the fault that is due.
-func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to trace.Target) {
-	r, body := trace.ReadRequest(incoming, to)
+func (r *run) serveRequest(w http.ResponseWriter, incoming *http.Request, to trace.Target) {
+	request, body := trace.ReadRequest(incoming, to)
 	ctx := incoming.Context()
-	trace.Pause(ctx, p.delay(false))
-	if p.writesWithoutLease(ctx, r) {
-		trace.Respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
+	trace.Pause(ctx, r.delay(false))
+	if r.writesWithoutLease(ctx, request) {
+		trace.Respond(w, apierrors.NewInternalError(errInjected))
 		return
 	}
-	f := p.record(r)
+	f := r.record(request)
 	switch {
-	case f == nil:
 	case f.replaces:
-		p.run.recreate(ctx, r)
-	case f.executes:
-	case f.hangs:
-		p.hold(ctx, f.wait)
-		panic(http.ErrAbortHandler)
+		r.recreate(ctx, request)
 	case f.takesLease:
-		p.lose(p.run.takeLease(ctx))
-		trace.Respond(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected by check")
-		return
-	case f.kills:
-		p.crash(ctx)
-		panic(http.ErrAbortHandler)
-	default:
-		trace.Respond(w, f.code, f.reason, "injected by check")
+		r.takeLease(ctx)
+	case f.wait > 0:
+		r.hold(ctx, f.wait)
+	}
+	if f.answer != nil {
+		trace.Respond(w, f.answer)
 		return
 	}
-	if f != nil && !f.kills && !f.replaces {
-		p.lag()
+	if f.lost && !f.kills {
+		// A client whose answer is lost shall not learn of its write at once.
+		r.locked(func() { r.lagsUntil = trace.Now().Add(time.Second) })
 	}
-	response := p.Forward(incoming, body)
-	p.answered(r, response)
-	if f != nil && !f.replaces {
-		if f.kills {
-			p.crash(ctx)
-		}
-		panic(http.ErrAbortHandler)
+	send := func() *trace.Response { return r.check.cluster.Forward(incoming, body) }
+	var response *trace.Response
+	if !f.withheld {
+		response = send()
+		r.answered(request, response, send)
+	}
+	if f.kills {
+		r.restart(context.WithoutCancel(ctx), func() {})
+	}
+	if f.lost {
+		response = nil
 	}
 	response.Write(w)
 }
 
-// crash kills the process and starts it again.
-func (p *proxy) crash(ctx context.Context) { p.run.restart(context.WithoutCancel(ctx), func() {}) }
-
-// lose notes that another process has the lease for so long.
-func (p *proxy) lose(lease time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lostUntil = trace.Now().Add(lease)
+// record records the request and returns the fault to inject into it.
+func (r *run) record(request *trace.Request) *fault {
+	r.Lock()
+	defer r.Unlock()
+	request.At, request.Shown = trace.Now(), r.shown[request.Resource+"/"+request.Name]
+	r.requests = append(r.requests, request)
+	if request.IsWrite() {
+		r.active = later(r.active, request.At)
+	}
+	if !r.armed {
+		return &fault{}
+	}
+	f := r.count(request.Class(r.aliases.of), request)
+	request.Fault = f.name
+	return f
 }
 
-// lost returns until when the lease lasts that the process has lost, the zero time if it has lost none.
-func (p *proxy) lost() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.lostUntil
+// count counts a point of the operation and returns the fault to inject there. The caller holds the lock.
+func (r *run) count(class string, request *trace.Request) *fault {
+	if !r.armed {
+		return &fault{}
+	}
+	r.counts[class]++
+	here := point{class, r.counts[class]}
+	r.points = append(r.points, recordedPoint{here, request})
+	if r.injected || here != r.at {
+		return &fault{}
+	}
+	r.injected = true
+	return r.fault
+}
+
+// answered records the answer of the API server, and how to send a request again that has created an object.
+func (r *run) answered(request *trace.Request, response *trace.Response, again func() *trace.Response) {
+	r.Lock()
+	defer r.Unlock()
+	if object := request.Answered(response); object != nil && object.GetKind() != "Status" {
+		key := request.Resource + "/" + request.Made
+		r.shown[key] = string(object.GetUID())
+		if request.Applied() && request.Body != nil && request.Subresource == "" {
+			r.creations[key] = again
+		}
+	}
+}
+
+// recreate deletes the object that the request is about to delete, and creates it as the controller did.
+func (r *run) recreate(ctx context.Context, of *trace.Request) {
+	var create func() *trace.Response
+	r.locked(func() { create = r.creations[of.Resource+"/"+of.Name] })
+	if create == nil {
+		return
+	}
+	client := r.check.cluster.client.Resource(of.GroupVersionResource).Namespace(r.namespace)
+	options := metav1.NewDeleteOptions(0)
+	options.PropagationPolicy = ptr.To(metav1.DeletePropagationBackground)
+	err := client.Delete(ctx, of.Name, *options)
+	if apierrors.IsNotFound(err) {
+		// Another client has deleted it just now: the fault found no occasion after all.
+		r.locked(func() { r.injected = false })
+		return
+	}
+	if err == nil {
+		err = trace.Poll(ctx, stepTimeout, func(context.Context) error {
+			if response := create(); response == nil || response.Code >= http.StatusBadRequest {
+				return errors.New("it is not created again")
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		r.find("run", "replacing %s: %v", of.Name, err)
+	}
+}
+
+// hold holds a request or an event back. The run is not at rest before the process has it.
+func (r *run) hold(ctx context.Context, wait time.Duration) {
+	r.locked(func() { r.active = later(r.active, trace.Now().Add(wait)) })
+	trace.Pause(ctx, wait)
+}
+
+// delay returns by how much a request or an event is delayed at random, or until the lag is over.
+func (r *run) delay(isEvent bool) (by time.Duration) {
+	r.locked(func() {
+		if r.jitter != nil {
+			by = time.Duration(r.jitter.Int64N(int64(100 * time.Millisecond)))
+		} else if isEvent {
+			by = r.lagsUntil.Sub(trace.Now())
+		}
+	})
+	return by
+}
+
+func (r *run) leases() dynamic.ResourceInterface {
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	return r.check.cluster.client.Resource(leases).Namespace(r.namespace)
+}
+
+// thief is the holder of a lease that was taken.
+const thief = "check"
+
+// takeLease makes another process the holder of the leases, for as long as the longest one lasts.
+func (r *run) takeLease(ctx context.Context) {
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	for _, lease := range ptr.Deref(list, unstructured.UnstructuredList{}).Items {
+		now := trace.Now().UTC()
+		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, thief, now.Format(metav1.RFC3339Micro))
+		_, failed := r.leases().Patch(ctx, lease.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		err = errors.Join(err, failed)
+		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
+		r.locked(func() { r.lostUntil = later(r.lostUntil, now.Add(time.Duration(seconds)*time.Second)) })
+	}
+	if err != nil {
+		r.find("run", "taking the lease: %v", err)
+	}
 }
 
 // writesWithoutLease reports whether another process has the lease. For the duration of the lease the process may not
 // have learned that.
-func (p *proxy) writesWithoutLease(ctx context.Context, r *trace.Request) bool {
-	until := p.lost()
-	if until.IsZero() || !r.IsWrite() || !p.run.leaseTaken(ctx) {
+func (r *run) writesWithoutLease(ctx context.Context, request *trace.Request) bool {
+	var until time.Time
+	r.locked(func() { until = r.lostUntil })
+	if until.IsZero() || !request.IsWrite() {
 		return false
 	}
-	if trace.Now().After(until) {
-		p.find("lease", r.Class(newAliases(p.namespace, nil).of)+": another process has had the lease for its duration")
+	list, err := r.leases().List(ctx, metav1.ListOptions{})
+	taken := err == nil && slices.ContainsFunc(list.Items, func(lease unstructured.Unstructured) bool {
+		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		return holder == thief
+	})
+	if taken && trace.Now().After(until) {
+		r.find("lease", "%s: another process has had the lease for its duration", r.plain(request))
 	}
-	return true
+	return taken
 }
 
-// record records the request and returns the fault to inject into it, or nil.
-func (p *proxy) record(r *trace.Request) *fault {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r.At = trace.Now()
-	r.Shown = p.shown[r.Resource+"/"+r.Name]
-	p.requests = append(p.requests, r)
-	if !p.armed {
-		return nil
+func watchClass(resource string) string { return "WATCH " + resource }
+
+// isNext reports whether that comes next for this resource, and then it does not any more.
+func (r *run) isNext(then, resource string) (is bool) {
+	r.locked(func() {
+		if is = r.next == then && r.at.class == watchClass(resource); is {
+			r.next = ""
+		}
+	})
+	return is
+}
+
+// due returns the fault to inject into an event of this resource, and counts it.
+func (r *run) due(resource string) *fault {
+	r.Lock()
+	defer r.Unlock()
+	f := r.fault
+	if !r.armed || r.at.class != watchClass(resource) || f.times > 0 && r.times == f.times {
+		return &fault{}
 	}
-	f := p.count(r.Class(p.aliases.of), r)
-	if f != nil {
-		r.Fault = f.name
-	}
+	r.injected = true
+	r.times++
+	r.next = f.then
 	return f
 }
 
-// count counts a point and returns the fault to inject there, or nil. The caller holds the lock.
-func (p *proxy) count(class string, r *trace.Request) *fault {
-	p.counts[class]++
-	here := point{class, p.counts[class]}
-	p.points = append(p.points, recordedPoint{here, r})
-	if p.fault == nil || p.fault.isOfWatch() || p.injected || here != p.target {
-		return nil
+// serveWatch delivers the events of a watch, and injects the fault that is due.
+func (r *run) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
+	ctx, expired := incoming.Context(), apierrors.NewResourceExpired(errInjected.Error())
+	// It is set until the bookmark after the initial list.
+	inList := incoming.URL.Query().Get("sendInitialEvents") == "true"
+	if !inList && r.isNext("410", resource) {
+		trace.Respond(w, expired)
+		return
 	}
-	p.injected = true
-	return p.fault
-}
-
-// answered records the answer of the API server.
-func (p *proxy) answered(r *trace.Request, response *trace.Response) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if object := r.Answered(response); object != nil && object.GetKind() != "Status" {
-		p.shown[r.Resource+"/"+r.Made] = string(object.GetUID())
+	opened := func(code int) {
+		r.locked(func() { r.watched[resource] = r.watched[resource] || code == http.StatusOK })
 	}
-}
-
-// step counts a point where the process can be down while the user acts, and reports whether it is to be.
-func (p *proxy) step(class string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.armed && p.count("user: "+class, nil) != nil
-}
-
-// forget is called between two processes.
-func (p *proxy) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shown, p.watched, p.lostUntil = map[string]string{}, map[string]bool{}, time.Time{}
-}
-
-// arm begins the operation: from here on points are counted and the fault is injected.
-func (p *proxy) arm(f *fault, at point) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.armed, p.fault, p.target = true, f, at
-}
-
-// disarm ends the operation, and reports whether the fault was injected.
-func (p *proxy) disarm() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.armed = false
-	return p.injected && !p.expireNext && !p.cutNext
-}
-
-// miss notes that the fault found no occasion after all.
-func (p *proxy) miss() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.injected = false
-}
-
-// recorded returns a copy of the requests from that index on.
-func (p *proxy) recorded(from int) []trace.Request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var copies []trace.Request
-	for _, r := range p.requests[from:] {
-		copies = append(copies, *r)
-	}
-	return copies
-}
-
-// hold holds a request or an event back.
-func (p *proxy) hold(ctx context.Context, wait time.Duration) {
-	p.holding.Add(1)
-	defer p.holding.Add(-1)
-	trace.Pause(ctx, wait)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.heldUntil = trace.Now()
-}
-
-// wroteAfter returns when the process last wrote, or something was last held back, if that is later.
-func (p *proxy) wroteAfter(since time.Time) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.heldUntil.After(since) {
-		since = p.heldUntil
-	}
-	for _, r := range slices.Backward(p.requests) {
-		if r.IsWrite() && r.At.After(since) {
-			return r.At
+	r.check.cluster.Watch(w, incoming, opened, func(e *trace.Event) bool {
+		object, f, data := &unstructured.Unstructured{}, &fault{}, trace.MustEncode(e)
+		if e.Type == watch.Error || object.UnmarshalJSON(e.Object) != nil {
+			trace.Send(w, data)
+			return true
 		}
-	}
-	return since
-}
-
-// lag delays all watches a little: a client whose answer was lost shall not learn of its write at once.
-func (p *proxy) lag() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lagsUntil = trace.Now().Add(time.Second)
-}
-
-// delay returns by how much a request or an event is delayed at random, or until the lag is over.
-func (p *proxy) delay(isEvent bool) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case isEvent && p.fault != nil:
-		return p.lagsUntil.Sub(trace.Now())
-	case p.jitter != nil:
-		return time.Duration(p.jitter.Int64N(int64(100 * time.Millisecond)))
-	}
-	return 0
+		isCut := false
+		switch {
+		case e.Type == watch.Bookmark:
+			inList = inList && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
+		case inList:
+			isCut = r.isNext("cut", resource)
+		default:
+			trace.Pause(ctx, r.delay(true))
+			f = r.due(resource)
+			isCut = f.cuts
+		}
+		if f.wait > 0 {
+			r.hold(ctx, e.ReceivedAt.Add(f.wait).Sub(trace.Now()))
+		}
+		if isCut {
+			trace.Send(w, data[:len(data)/2])
+			panic(http.ErrAbortHandler)
+		}
+		if f.inStream {
+			trace.Send(w, trace.MustEncode(&trace.Event{Type: watch.Error, Object: trace.EncodeStatus(expired)}))
+		}
+		if f.expires || ctx.Err() != nil {
+			return false
+		}
+		r.show(resource, object)
+		trace.Send(w, data)
+		return true
+	})
 }

@@ -26,13 +26,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
@@ -62,7 +62,8 @@ type suite struct {
 	trace.RuleSet
 
 	example *unstructured.Unstructured
-	setup   []*unstructured.Unstructured
+	// setup creates what each namespace has before the controller starts, and created the example.
+	setup, created []step
 	// data are of a kind of this repository, whose file has the suite under check, or nil.
 	data *kinds.Data
 }
@@ -112,8 +113,8 @@ type selector struct {
 	Subresource string `json:"subresource,omitempty"`
 }
 
-func selectorOf(object *unstructured.Unstructured) selector {
-	return selector{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Name: object.GetName()}
+func selectorOf(object *unstructured.Unstructured, where string) selector {
+	return selector{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Where: where}
 }
 
 // String describes the step in a report.
@@ -161,8 +162,12 @@ func (s *suite) readExample(dir string) error {
 		return fmt.Errorf("example: one object is needed: %d, %w", len(examples), err)
 	}
 	s.example = examples[0]
-	if s.Setup != "" {
-		s.setup, err = trace.ReadObjects(filepath.Join(dir, s.Setup))
+	if s.Setup == "" {
+		return nil
+	}
+	objects, err := trace.ReadObjects(filepath.Join(dir, s.Setup))
+	for _, object := range objects {
+		s.setup = append(s.setup, step{Apply: object})
 	}
 	return err
 }
@@ -179,36 +184,57 @@ func (s *suite) ofKind() error {
 	if err != nil {
 		return err
 	}
-	for resource, varies := range map[string][]string{s.data.Resource: s.data.Varies, s.data.Owns.GVR().Resource: s.data.Owns.Varies} {
+	owns := &s.data.Owns
+	for resource, varies := range map[string][]string{s.data.Resource: s.data.Varies, owns.GVR().Resource: owns.Varies} {
 		for _, field := range varies {
 			s.Ignore = append(s.Ignore, resource+" * /"+strings.ReplaceAll(field, ".", "/"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.data.Changes)) {
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{Merge: s.data.Changes[name]}}, EndsAs: []step{{Example: s.data.Changes[name]}}})
+		steps, endsAs := []step{{Merge: s.data.Changes[name]}}, []step{{Example: s.data.Changes[name]}}
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: steps, EndsAs: endsAs})
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.data.Owns.Drifts)) {
-		on := selector{APIVersion: s.data.Owns.APIVersion, Kind: s.data.Owns.Kind, Where: "owned"}
-		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{On: on, Strategic: s.data.Owns.Drifts[name]}}})
+	on := selector{APIVersion: owns.APIVersion, Kind: owns.Kind, Where: "owned"}
+	for _, name := range slices.Sorted(maps.Keys(owns.Drifts)) {
+		s.Scenarios = append(s.Scenarios, &scenario{Name: name, Steps: []step{{On: on, Strategic: owns.Drifts[name]}}})
 	}
 	return nil
+}
+
+// toStranger gives an object to another owner.
+const toStranger = `{"metadata":{"ownerReferences":[` +
+	`{"apiVersion":"v1","kind":"ConfigMap","name":"bystander-owner","uid":"${stranger}","controller":true}]}}`
+
+// configMap applies one that has these metadata.
+func configMap(metadata string) step {
+	return step{Apply: trace.DecodeObject([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{` + metadata + `}}`))}
 }
 
 // complete adds what follows from the rest, and compiles the expressions.
 func (s *suite) complete() error {
 	s.Rules = append(s.Rules, trace.Rule{
 		Name: "a write to what another object controls", When: "before != null",
-		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == '" + trace.BystanderPrefix + "owner')",
+		Must: "!before.metadata.?ownerReferences.orValue([]).exists(o, o.name == 'bystander-owner')",
 	})
+	// On a busy cluster that takes long.
+	s.Ends = append(s.Ends, trace.Rule{Name: "a controller of the cluster has not acted upon its object", Must: "objects.all(o, " +
+		"!(o.kind in ['Deployment', 'ReplicaSet', 'StatefulSet', 'DaemonSet']) || has(o.metadata.deletionTimestamp) || " +
+		"o.?status.?observedGeneration.orValue(0) >= o.metadata.generation)"})
+	stranger := configMap(`"name":"bystander-owner"`)
+	s.setup, s.created = slices.Insert(s.setup, 0, stranger), []step{{Apply: s.example}}
 	if err := s.Prepare(); err != nil {
 		return err
 	}
-	for _, c := range s.Scenarios {
+	return s.completeScenarios(s.Scenarios)
+}
+
+func (s *suite) completeScenarios(all []*scenario) error {
+	for _, c := range append(all, &scenario{Name: "what each has", Prepare: s.setup, Steps: s.created}) {
 		if c.Name == "" || len(c.Steps) == 0 {
 			return fmt.Errorf("scenario %q: it needs a name and steps", c.Name)
 		}
 		if c.Prepare == nil {
-			c.Prepare = []step{{Apply: s.example}}
+			c.Prepare = s.created
 		}
 		for _, steps := range [][]step{c.Prepare, c.Steps, c.EndsAs} {
 			for i := range steps {
@@ -229,130 +255,97 @@ func (s *suite) completeStep(one *step) error {
 			return err
 		}
 	}
-	switch {
-	case one.Apply != nil:
-		one.On = selectorOf(one.Apply)
-	case one.On == selector{}:
-		one.On = selectorOf(s.example)
+	if of := cmp.Or(one.Apply, s.example); one.Apply != nil || one.On == (selector{}) {
+		one.On = selectorOf(of, "")
+		one.On.Name = of.GetName()
 	}
-	err := s.CompileIn(string(one.Merge) + string(one.Strategic) + string(one.JSON))
-	if one.Apply != nil {
-		err = errors.Join(err, s.CompileIn(string(trace.MustEncode(one.Apply))))
-	}
-	return errors.Join(err, s.Compile(one.On.Where), s.Compile(one.Until))
-}
-
-// generate runs the controller on the example, and returns scenarios that follow from what it does. It also makes the
-// bystanders. A finding says that there is nothing to test.
-func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
-	r, err := c.newRun(ctx, nil)
-	if r != nil {
-		defer r.close(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err = r.take(ctx, c.created()); err == nil {
-		err = r.rest(ctx, nil)
-	}
-	requests := r.proxy.recorded(0)
-	r.proxy.mu.Lock()
-	c.watched = slices.Sorted(maps.Keys(r.proxy.watched))
-	r.proxy.mu.Unlock()
-	for i := range requests {
-		track(c.tracked, &requests[i])
-	}
-	if len(c.tracked) == 0 && ctx.Err() == nil {
-		message := fmt.Sprintf("it wrote nothing for the example: %v; its output:\n%s", r.proxy.found(), r.lastOutput())
-		return nil, &finding{Judge: "idle", Message: message}
-	}
-	if err != nil {
-		return nil, err
-	}
-	leases, err := r.leases().List(ctx, metav1.ListOptions{})
-	c.leases = err == nil && len(leases.Items) > 0
-	c.tracked[c.owners.Resource], c.tracked[c.owners.Resource+"/status"] = true, true
-	scenarios := c.ofOwner()
-	// Changes come before what creates the example again: there it is chance which requests are sent.
-	scenarios = slices.Insert(scenarios, 3, c.changes(ctx, r)...)
-	seen, foreign, wait := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
-	versions, _ := r.history.All()
-	for _, v := range c.owned(versions) {
-		c.tracked[v.Resource] = true
-		if !seen[v.Resource] {
-			scenarios = append(scenarios, c.ofDependent(ctx, r, &v, requests)...)
-			of := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "foreign"}
-			foreign = append(foreign, step{On: of, Delete: metav1.DeletePropagationBackground})
-		}
-		seen[v.Resource] = true
-	}
-	if len(foreign) > 0 {
-		scenarios = append(scenarios, &scenario{
-			Name: "what is foreign is deleted", Prepare: slices.Concat(c.created(), wait, c.deleted(metav1.DeletePropagationOrphan)),
-			Steps: slices.Concat(c.created(), wait, foreign), EndsAs: c.created(),
-		})
-	}
-	// As the last one, since a part injects each fault as early as it can.
-	return append(scenarios, &scenario{Name: endOfNamespace, Prepare: c.created(), Steps: []step{
-		{On: selector{APIVersion: "v1", Kind: "Namespace", Where: "rest"}, Delete: metav1.DeletePropagationBackground}, {Until: "gone"},
-	}}), nil
+	texts := [][]byte{[]byte(one.On.Name), one.Merge, one.Strategic, one.JSON, trace.MustEncode(one.Apply)}
+	return errors.Join(s.CompileIn(string(slices.Concat(texts...))), s.Compile(one.On.Where), s.Compile(one.Until))
 }
 
 // endOfNamespace is the scenario in which no process can take a lease.
 const endOfNamespace = "its namespace is deleted"
 
-// created creates the example.
-func (c *checker) created() []step {
-	return []step{{On: selectorOf(c.suite.example), Apply: c.suite.example}}
-}
-
-// ofOwner returns the scenarios that need no knowledge of the example.
-func (c *checker) ofOwner() []*scenario {
-	created := c.created()
-	background, foreground, orphan := c.deleted(metav1.DeletePropagationBackground), c.deleted(metav1.DeletePropagationForeground), c.deleted(metav1.DeletePropagationOrphan)
-	return []*scenario{
-		{Name: "created", Steps: created},
-		{Name: "deleted", Prepare: created, Steps: background},
-		{Name: "deleted in the foreground", Prepare: created, Steps: foreground},
-		{Name: "deleted and created again", Prepare: created, Restores: true, Steps: slices.Concat(background, created)},
-		{Name: "orphaned and created again", Prepare: created, Steps: slices.Concat(orphan, created)},
-	}
-}
-
 // deleted deletes the example and waits until it is gone.
-func (c *checker) deleted(policy metav1.DeletionPropagation) []step {
-	to := selectorOf(c.suite.example)
-	return []step{{On: to, Delete: policy}, {On: to, Until: "gone"}}
+func deleted(policy metav1.DeletionPropagation) []step {
+	return []step{{Delete: policy}, {Until: "gone"}}
+}
+
+// generate runs the controller on the example, and returns scenarios that follow from what it does. It also makes the
+// bystanders. A finding says that there is nothing to test.
+func (c *checker) generate(ctx context.Context) ([]*scenario, error) {
+	r, err := c.newRun(ctx, c.withoutFault(&scenario{Name: "the example"}))
+	if r != nil {
+		defer r.close(ctx)
+	}
+	created, background := c.suite.created, metav1.DeletePropagationBackground
+	scenarios := []*scenario{
+		{Name: "created", Prepare: []step{}, Steps: created},
+		{Name: "deleted", Steps: deleted(background)},
+		{Name: "deleted in the foreground", Steps: deleted(metav1.DeletePropagationForeground)},
+		{Name: "deleted and created again", Restores: true, Steps: slices.Concat(deleted(background), created)},
+		{Name: "orphaned and created again", Steps: slices.Concat(deleted(metav1.DeletePropagationOrphan), created)},
+	}
+	if err = errors.Join(err, c.suite.completeScenarios(scenarios)); err == nil {
+		err = c.learn(ctx, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Changes come before what creates the example again: there it is chance which requests are sent.
+	scenarios = slices.Insert(scenarios, 3, c.changes(ctx, r)...)
+	seen, foreign, rest := map[string]bool{}, []step(nil), []step{{Until: "rest"}}
+	versions, _ := r.history.All()
+	for _, v := range c.owned(versions) {
+		c.tracked[v.Resource] = true
+		if !seen[v.Resource] {
+			scenarios = append(scenarios, c.ofDependent(ctx, r, &v)...)
+			foreign = append(foreign, step{On: selectorOf(v.Object, "foreign"), Delete: background})
+		}
+		seen[v.Resource] = true
+	}
+	if len(foreign) > 0 {
+		scenarios = append(scenarios, &scenario{
+			Name: "what is foreign is deleted", Prepare: slices.Concat(created, rest, deleted(metav1.DeletePropagationOrphan)),
+			Steps: slices.Concat(created, rest, foreign), EndsAs: created,
+		})
+	}
+	// The last one is about the namespace, since a part injects each fault as early as it can.
+	itself := selector{APIVersion: "v1", Kind: "Namespace", Name: "${object.metadata.namespace}"}
+	last := &scenario{Name: endOfNamespace, Steps: []step{{On: itself, Delete: background}, {Until: "gone"}}}
+	scenarios = append(slices.Concat(scenarios, c.suite.Scenarios), last)
+	return scenarios, c.suite.completeScenarios(scenarios)
 }
 
 // changes returns a scenario for each scalar in the spec of the example that the API server lets users change, and one
 // without faults for a smaller number.
-func (c *checker) changes(ctx context.Context, r *run) []*scenario {
-	to, client := selectorOf(c.suite.example), c.cluster.client.Resource(c.owners).Namespace(r.namespace)
-	var scenarios []*scenario
-	for _, path := range scalars(c.suite.example.Object, "/spec/") {
-		value := trace.Flatten(c.suite.example.Object)[path]
-		number, isNumber := value.(int64)
-		patch, changed, err := change(ctx, client, to.Name, c.suite.example.Object, path, others(value))
-		if err == nil && (c.change == nil || isNumber) {
-			c.change = []step{{Until: "rest"}, {On: to, JSON: patch}}
+func (c *checker) changes(ctx context.Context, r *run) (scenarios []*scenario) {
+	example := c.suite.example
+	client := c.cluster.client.Resource(c.owners).Namespace(r.namespace)
+	add := func(path, suffix string, values ...any) {
+		patch, changed, err := change(ctx, client, example, path, values)
+		_, isNumber := values[0].(int64)
+		if err == nil && suffix == "" && (c.change == nil || isNumber) {
+			c.change = []step{{Until: "rest"}, {JSON: patch}}
 		}
-		if slices.ContainsFunc(c.suite.Scenarios, func(s *scenario) bool { return s.EndsAs != nil && decode(s.Steps[0].Merge)[path] != nil }) {
-			continue
+		isTold := func(s *scenario) bool {
+			return s.EndsAs != nil && strings.Contains(string(s.Steps[0].Merge), strconv.Quote(filepath.Base(path)))
 		}
-		if err != nil {
+		switch {
+		case slices.ContainsFunc(c.suite.Scenarios, isTold) || err != nil && suffix != "":
+		case err != nil:
 			c.note("%s is not changed: %.300s", path, err)
-			continue
+		default:
+			s := scenario{Name: "change " + path + suffix, Steps: []step{{JSON: patch}}, EndsAs: []step{{Apply: changed}}}
+			s.similar = suffix != ""
+			scenarios = append(scenarios, &s)
 		}
-		changes := scenario{Name: "change " + path, Prepare: c.created(), Steps: []step{{On: to, JSON: patch}}, EndsAs: []step{{On: to, Apply: changed}}}
-		scenarios = append(scenarios, &changes)
-		if !isNumber {
-			continue
-		}
-		if patch, changed, err = change(ctx, client, to.Name, c.suite.example.Object, path, []any{number - 1}); err == nil {
-			less := changes
-			less.Name, less.similar, less.Steps, less.EndsAs = changes.Name+" down", true, []step{{On: to, JSON: patch}}, []step{{On: to, Apply: changed}}
-			scenarios = append(scenarios, &less)
+	}
+	for _, path := range scalars(example.Object, "/spec/") {
+		value := trace.Flatten(example.Object)[path]
+		add(path, "", others(value)...)
+		if number, isNumber := value.(int64); isNumber {
+			add(path, " down", number-1)
 		}
 	}
 	return scenarios
@@ -360,73 +353,59 @@ func (c *checker) changes(ctx context.Context, r *run) []*scenario {
 
 // ofDependent returns the scenarios about an object that the example owns, and makes its bystanders. Its fields drift
 // that the controller sent to create it.
-func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version, requests []trace.Request) []*scenario {
-	to := selector{APIVersion: v.Object.GetAPIVersion(), Kind: v.Object.GetKind(), Where: "owned"}
-	released, held := json.RawMessage(`{"metadata":{"ownerReferences":null}}`), json.RawMessage(`{"metadata":{"finalizers":["example.com/hold"]}}`)
-	given := json.RawMessage(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",` +
-		`"name":"bystander-owner","uid":"${stranger}","controller":true}]}}`)
-	wait := []step{{Until: "rest"}}
-	holding, letGo := step{On: to, Merge: held}, step{On: selector{APIVersion: to.APIVersion, Kind: to.Kind, Where: "finalized"}, Merge: json.RawMessage(`{"metadata":{"finalizers":null}}`)}
-	scenarios := []*scenario{{
-		Name: "delete " + v.Resource, Prepare: c.created(), Restores: true,
-		Steps: []step{{On: to, Delete: metav1.DeletePropagationBackground}},
-	}, {
-		Name: "release " + v.Resource, Prepare: c.created(), Steps: []step{{On: to, Merge: released}},
-	}, {
-		Name: "give away " + v.Resource, Prepare: c.created(), Steps: append([]step{{On: to, Merge: given}}, c.change...),
-	}, {
-		Name:    "created again while " + v.Resource + " terminate",
-		Prepare: append(c.created(), holding), EndsAs: c.created(),
-		Steps: slices.Concat(c.deleted(metav1.DeletePropagationBackground), c.created(), wait, []step{letGo}),
-	}}
+func (c *checker) ofDependent(ctx context.Context, r *run, v *trace.Version) []*scenario {
+	of, background := selectorOf(v.Object, "owned"), metav1.DeletePropagationBackground
+	merge := func(where, patch string) step {
+		return step{On: selectorOf(v.Object, where), Merge: json.RawMessage(patch)}
+	}
+	given := step{On: of, Merge: json.RawMessage(toStranger)}
+	released := merge("owned", `{"metadata":{"ownerReferences":null}}`)
+	held := merge("owned", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+	letGo := []step{{Until: "rest"}, merge("finalized", `{"metadata":{"finalizers":null}}`)}
+	created := c.suite.created
+	scenarios := []*scenario{
+		{Name: "delete " + v.Resource, Restores: true, Steps: []step{{On: of, Delete: background}}},
+		{Name: "release " + v.Resource, Steps: []step{released}},
+		{Name: "give away " + v.Resource, Steps: append([]step{given}, c.change...)},
+		{
+			Name: "created again while " + v.Resource + " terminate", Prepare: slices.Concat(created, []step{held}),
+			Steps: slices.Concat(deleted(background), created, letGo), EndsAs: created,
+		},
+	}
+	requests := r.recorded(0)
 	sent := slices.IndexFunc(requests, func(r trace.Request) bool {
 		return r.Resource == v.Resource && r.Made == v.Object.GetName() && r.Body != nil && r.Subresource == ""
 	})
-	client, _, err := c.cluster.at(r.namespace, to.APIVersion, to.Kind)
+	client, _, err := c.cluster.at(r.namespace, of.APIVersion, of.Kind)
 	if sent < 0 || err != nil {
 		c.note("%s: what the controller sent to create it is not known: no drift and no bystanders", v.Resource)
 		return scenarios
 	}
 	body := requests[sent].Body
 	for _, path := range scalars(body, "/spec/", "/data/", "/metadata/labels/", "/metadata/annotations/") {
-		patch, _, err := change(ctx, client, v.Object.GetName(), v.Object.Object, path, others(trace.Flatten(v.Object.Object)[path]))
+		patch, _, err := change(ctx, client, v.Object, path, others(trace.Flatten(v.Object.Object)[path]))
 		if err != nil {
 			c.note("%s %s does not drift: %.300s", v.Resource, path, err)
 			continue
 		}
+		similar := c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift")
 		scenarios = append(scenarios, &scenario{
-			Name: "drift " + v.Resource + " " + path, Prepare: c.created(), Restores: true, Steps: []step{{On: to, JSON: patch}},
-			similar: c.part && strings.HasPrefix(scenarios[len(scenarios)-1].Name, "drift"),
+			Name: "drift " + v.Resource + " " + path, Restores: true, Steps: []step{{On: of, JSON: patch}}, similar: similar,
 		})
 	}
 	c.addBystanders(ctx, client, v, body)
 	return scenarios
 }
 
-// owned returns the last version of each existing object that the example owns.
-func (c *checker) owned(versions []trace.Version) []trace.Version {
-	last, owned := trace.Latest(versions), []trace.Version(nil)
-	for _, v := range last {
-		ours := slices.ContainsFunc(v.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-			owner, ok := last[o.UID]
-			return ok && owner.Resource == c.owners.Resource && owner.Object.GetName() == c.suite.example.GetName()
-		})
-		if ours && !v.Deleted {
-			owned = append(owned, v)
-		}
-	}
-	return owned
-}
-
 // addBystanders adds an object without an owner and one with another owner, if the API server accepts them.
 func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInterface, v *trace.Version, sent map[string]any) {
 	for _, name := range []string{"orphan", "owned"} {
-		if c.ignored("bystander " + name + " " + v.Resource) {
+		if c.suite.ignores("bystander " + name + " " + v.Resource) {
 			continue
 		}
 		o := (&unstructured.Unstructured{Object: sent}).DeepCopy()
 		o.Object["metadata"] = map[string]any{}
-		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(v.Object.GetAPIVersion(), v.Object.GetKind()))
+		o.SetGroupVersionKind(v.Object.GroupVersionKind())
 		o.SetName(trace.BystanderPrefix + name + "-" + v.Resource)
 		o.SetLabels(v.Object.GetLabels())
 		delete(o.Object, "status")
@@ -438,6 +417,10 @@ func (c *checker) addBystanders(ctx context.Context, client dynamic.ResourceInte
 			c.note("no bystander for %s: %.300s", v.Resource, err)
 			return
 		}
-		c.bystanders = append(c.bystanders, o)
+		c.suite.setup = append(c.suite.setup, step{Apply: o})
+		if name == "owned" {
+			to := selectorOf(o, "object.metadata.name == '"+o.GetName()+"'")
+			c.suite.setup = append(c.suite.setup, step{On: to, Merge: json.RawMessage(toStranger)})
+		}
 	}
 }

@@ -18,14 +18,21 @@ package trace
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/cel-go/cel"
@@ -34,7 +41,75 @@ import (
 	"github.com/google/cel-go/ext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apitypes "k8s.io/apimachinery/pkg/types"
 )
+
+// Version is one version of an object. Revisions order the versions of all objects of a cluster.
+type Version struct {
+	Resource string
+	Object   *unstructured.Unstructured
+	Revision int64
+	Deleted  bool
+	// At is when it was seen.
+	At time.Time
+}
+
+// IsLive reports whether the object exists and nobody has deleted it.
+func (v *Version) IsLive() bool { return !v.Deleted && v.Object.GetDeletionTimestamp() == nil }
+
+// ByRevision orders versions of several resources.
+func ByRevision(a, b Version) int { return cmp.Compare(a.Revision, b.Revision) }
+
+// Latest returns the last version of each object, deleted ones included.
+func Latest(versions []Version) map[apitypes.UID]Version {
+	last := map[apitypes.UID]Version{}
+	for _, v := range versions {
+		last[v.Object.GetUID()] = v
+	}
+	return last
+}
+
+// History has every version of every recorded object in a namespace. Those of one resource are in order.
+type History struct {
+	mu         sync.Mutex
+	versions   []Version
+	lastChange time.Time
+}
+
+// NewHistory begins a history.
+func NewHistory() *History { return &History{lastChange: Now()} }
+
+// Add adds a version.
+func (h *History) Add(resource string, object *unstructured.Unstructured, deleted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lastChange = Now()
+	// Etcd's revisions are numbers.
+	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
+	h.versions = append(h.versions, Version{resource, object, revision, deleted, h.lastChange})
+}
+
+// All returns the versions so far, and when the last one came.
+func (h *History) All() ([]Version, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.versions), h.lastChange
+}
+
+// Await waits until the history has the version of the object or its deletion. Until then the former state would look
+// like the final one.
+func (h *History) Await(ctx context.Context, most time.Duration, object *unstructured.Unstructured, deletion bool) error {
+	return Poll(ctx, most, func(context.Context) error {
+		versions, _ := h.All()
+		for _, v := range versions {
+			is := !deletion && v.Object.GetResourceVersion() == object.GetResourceVersion() || deletion && !v.IsLive()
+			if is && v.Object.GetUID() == object.GetUID() {
+				return nil
+			}
+		}
+		return errors.New("the change is not seen")
+	})
+}
 
 // BystanderPrefix begins the names of objects that look like dependents of an owner and are none.
 const BystanderPrefix = "bystander-"
@@ -68,13 +143,14 @@ type RuleSet struct {
 // Variables returns what an expression can name: the objects that existed after these versions, and the versions
 // themselves. All but now and quiet are objects, or null, or lists of objects.
 func Variables(versions []Version) map[string]any {
-	v := map[string]any{"object": nil, "was": nil, "request": nil, "before": nil, "after": nil, "owner": nil, "now": nil, "quiet": nil}
-	objects, all := []any{}, []any{}
-	last := Latest(versions)
-	for i := range versions {
-		all = append(all, versions[i].Object.Object)
-		if is := last[versions[i].Object.GetUID()]; !is.Deleted && is.Object == versions[i].Object {
-			objects = append(objects, is.Object.Object)
+	v, last, objects, all := map[string]any{}, Latest(versions), []any{}, []any{}
+	for _, name := range strings.Fields("object was request before after owner now quiet") {
+		v[name] = nil
+	}
+	for _, version := range versions {
+		all = append(all, version.Object.Object)
+		if last[version.Object.GetUID()] == version && !version.Deleted {
+			objects = append(objects, version.Object.Object)
 		}
 	}
 	v["objects"], v["versions"] = objects, all
@@ -83,8 +159,9 @@ func Variables(versions []Version) map[string]any {
 
 // Prepare compiles the rules. Before that no expression can be compiled.
 func (s *RuleSet) Prepare() error {
+	objects := []*cel.Type{cel.DynType, cel.DynType}
 	options := []cel.EnvOption{cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Bindings(), cel.Function("controls",
-		cel.MemberOverload("owner_controls_object", []*cel.Type{cel.DynType, cel.DynType}, cel.BoolType, cel.BinaryBinding(controls)))}
+		cel.MemberOverload("owner_controls_object", objects, cel.BoolType, cel.BinaryBinding(controls)))}
 	for name := range Variables(nil) {
 		options = append(options, cel.Variable(name, cel.DynType))
 	}
@@ -102,9 +179,10 @@ func (s *RuleSet) Prepare() error {
 		{"stranger", "objects.filter(o, o.metadata.name == '" + BystanderPrefix + "owner')[0].metadata.uid"},
 		{"finalized", "object.metadata.?finalizers.orValue([]).exists(f, f == 'example.com/hold')"},
 	}, s.Define...) {
-		if err := s.define(d); err != nil {
+		if err := s.Compile(d.Expression); err != nil {
 			return err
 		}
+		s.defined = append(s.defined, d)
 	}
 	for _, r := range slices.Concat(s.Rules, s.Ends) {
 		if err := errors.Join(s.Compile(r.When), s.Compile(r.Must)); err != nil {
@@ -118,52 +196,30 @@ func (s *RuleSet) Prepare() error {
 func controls(owner, object ref.Val) ref.Val {
 	o, isOwner := owner.Value().(map[string]any)
 	d, isObject := object.Value().(map[string]any)
-	if !isOwner || !isObject {
-		return types.False
-	}
-	by := metav1.GetControllerOf(&unstructured.Unstructured{Object: d})
-	return types.Bool(by != nil && by.UID == (&unstructured.Unstructured{Object: o}).GetUID())
+	return types.Bool(isOwner && isObject &&
+		metav1.IsControlledBy(&unstructured.Unstructured{Object: d}, &unstructured.Unstructured{Object: o}))
 }
 
-// define makes later expressions know the name.
-func (s *RuleSet) define(d Definition) error {
-	err := s.Compile(d.Expression)
-	if err == nil {
-		s.defined = append(s.defined, d)
-		if s.env, err = s.env.Extend(cel.Variable(d.Name, cel.DynType)); err == nil {
-			err = s.Compile(d.Name)
-		}
-	}
-	return err
-}
-
-// Compile makes the expression one that can be evaluated. "" is none.
+// Compile makes the expression one that can be evaluated. "" is none. What is defined has a value only if it is used.
 func (s *RuleSet) Compile(text string) error {
 	if text == "" {
 		return nil
 	}
-	ast, issues := s.env.Compile(text)
+	whole := text
+	for _, d := range slices.Backward(s.defined) {
+		whole = fmt.Sprintf("cel.bind(%s, %s, %s)", d.Name, d.Expression, whole)
+	}
+	ast, issues := s.env.Compile(whole)
 	if issues.Err() != nil {
 		return fmt.Errorf("%q: %w", text, issues.Err())
 	}
-	program, err := s.env.Program(ast)
-	s.programs[text] = program
+	var err error
+	s.programs[text], err = s.env.Program(ast)
 	return err
 }
 
-// evaluate returns the value of an expression. What is defined has one only if it is used.
 func (s *RuleSet) evaluate(text string, with map[string]any) (any, error) {
-	values := maps.Clone(with)
-	for _, d := range s.defined {
-		values[d.Name] = func() ref.Val {
-			value, _, err := s.programs[d.Expression].Eval(values)
-			if err != nil {
-				return types.NewErr("%s: %v", d.Name, err)
-			}
-			return value
-		}
-	}
-	value, _, err := s.programs[text].Eval(values)
+	value, _, err := s.programs[text].Eval(with)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(text), err)
 	}
@@ -187,24 +243,21 @@ func (s *RuleSet) Holds(r Rule, with map[string]any) error {
 			return err
 		}
 	}
-	if is, err := s.IsTrue(r.Must, with); err != nil || is {
-		return err
+	is, err := s.IsTrue(r.Must, with)
+	if err == nil && !is {
+		return errors.New("it is broken")
 	}
-	return errBroken
+	return err
 }
 
-var errBroken = errors.New("it is broken")
-
-var placeholder = regexp.MustCompile(`\$\{[^}]+\}`)
+var placeholder = regexp.MustCompile(`\$\{([^}]+)\}`)
 
 // CompileIn compiles the expressions in ${ and }.
-func (s *RuleSet) CompileIn(text string) error {
-	for _, found := range placeholder.FindAllString(text, -1) {
-		if err := s.Compile(found[2 : len(found)-1]); err != nil {
-			return err
-		}
+func (s *RuleSet) CompileIn(text string) (err error) {
+	for _, found := range placeholder.FindAllStringSubmatch(text, -1) {
+		err = errors.Join(err, s.Compile(found[1]))
 	}
-	return nil
+	return err
 }
 
 // Expand replaces ${EXPRESSION} in a text by its value.
@@ -212,9 +265,7 @@ func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
 	var failed error
 	return placeholder.ReplaceAllFunc(text, func(found []byte) []byte {
 		value, err := s.evaluate(string(found[2:len(found)-1]), with)
-		if err != nil {
-			failed = err
-		}
+		failed = errors.Join(failed, err)
 		return fmt.Append(nil, value)
 	}), failed
 }
@@ -222,7 +273,8 @@ func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
 // Judge evaluates the rules for each write of a controller that changed or deleted something, and calls found for each
 // that breaks one. owners is the resource of what the controller reconciles. If since is not nil, a rule is kept too if
 // it was at an earlier moment since then: nobody can foresee what others do between a read and a write.
-func (s *RuleSet) Judge(versions []Version, requests []Request, owners string, since func(*Request) time.Time, found func(rule, message string, r *Request)) {
+func (s *RuleSet) Judge(versions []Version, requests []Request, owners string,
+	since func(*Request) time.Time, found func(rule, message string, r *Request)) {
 	versions = slices.SortedStableFunc(slices.Values(versions), ByRevision)
 	for i := range requests {
 		r := &requests[i]
@@ -234,9 +286,7 @@ func (s *RuleSet) Judge(versions []Version, requests []Request, owners string, s
 		for _, rule := range s.Rules {
 			err := s.Holds(rule, with)
 			for then := at; err != nil && since != nil && then > 0 && versions[then-1].At.After(since(r)); then-- {
-				if s.Holds(rule, moment(versions, at, then-1, r, owners)) == nil {
-					err = nil
-				}
+				err = s.Holds(rule, moment(versions, at, then-1, r, owners))
 			}
 			if err != nil {
 				found(rule.Name, fmt.Sprintf("%v\nbefore: %s\nafter: %s", err, Brief(with["before"]), Brief(with["after"])), r)
@@ -248,19 +298,16 @@ func (s *RuleSet) Judge(versions []Version, requests []Request, owners string, s
 // effect returns the index of the version that the request led to, -1 for none. Without an answer, that is what
 // followed the version that the request demanded, if it is of that kind.
 func (r *Request) effect(versions []Version) int {
-	last := map[string]*Version{}
+	last := map[apitypes.UID]*Version{}
 	for i := range versions {
 		v := &versions[i]
 		if v.Resource != r.Resource || v.Object.GetName() != r.Name && v.Object.GetName() != r.Made {
 			continue
 		}
-		uid := string(v.Object.GetUID())
-		was := last[uid]
-		last[uid] = v
-		is := false
-		switch {
+		uid, is := v.Object.GetUID(), false
+		switch was := last[uid]; {
 		case r.Deletes != "":
-			is = uid == r.Deletes && !v.IsLive()
+			is = string(uid) == r.Deletes && !v.IsLive()
 		case r.Applied():
 			is = v.Object.GetResourceVersion() == r.Revision && !v.Deleted
 		case r.IsLost() && was == nil:
@@ -271,29 +318,28 @@ func (r *Request) effect(versions []Version) int {
 		if is {
 			return i
 		}
+		last[uid] = v
 	}
 	return -1
 }
 
 // wouldMake reports whether the request would change an object so.
 func (r *Request) wouldMake(v, was *Version) bool {
-	wrote := v.Object.GetGeneration() != was.Object.GetGeneration() || !maps.Equal(v.Object.GetLabels(), was.Object.GetLabels()) ||
-		!reflect.DeepEqual(v.Object.GetOwnerReferences(), was.Object.GetOwnerReferences())
-	switch {
-	case r.Verb == http.MethodDelete || !v.IsLive():
+	if r.Verb == http.MethodDelete || !v.IsLive() {
 		return r.Verb == http.MethodDelete && !v.IsLive() && was.IsLive()
-	case r.Subresource != "":
-		return !wrote
 	}
-	return wrote
+	now, old := v.Object, was.Object
+	isSame := now.GetGeneration() == old.GetGeneration() && maps.Equal(now.GetLabels(), old.GetLabels()) &&
+		reflect.DeepEqual(now.GetOwnerReferences(), old.GetOwnerReferences())
+	return isSame == (r.Subresource != "")
 }
 
 // moment returns the variables of the write that led to the version at that index, as of the versions before then.
 func moment(versions []Version, at, then int, r *Request, owners string) map[string]any {
 	with, is := Variables(versions[:then]), versions[at]
 	with["request"] = map[string]any{
-		"verb": r.Verb, "resource": r.Resource, "subresource": r.Subresource, "name": r.Name, "conditional": r.Precondition != "",
-		"fields": strings.FieldsFunc(r.Fields, func(c rune) bool { return c == ',' }),
+		"verb": r.Verb, "resource": r.Resource, "subresource": r.Subresource, "name": r.Name,
+		"conditional": r.Precondition != "", "fields": strings.FieldsFunc(r.Fields, func(c rune) bool { return c == ',' }),
 	}
 	if !is.Deleted {
 		with["after"] = is.Object.Object
@@ -324,4 +370,70 @@ func Brief(object any) string {
 	u := (&unstructured.Unstructured{Object: fields}).DeepCopy()
 	u.SetManagedFields(nil)
 	return string(MustEncode(u))
+}
+
+// Process is one process of the controller, with its children.
+type Process struct {
+	*exec.Cmd
+
+	// Done is closed when it has exited, and ExitedAt is when that was.
+	Done     chan struct{}
+	ExitedAt time.Time
+	log      string
+}
+
+// StartRecorded starts a program whose output is in logs/NAME.log below the directory. As long as it runs its PID is in
+// pids/NAME: if this process is killed, hack/lib.sh ends it.
+func StartRecorded(dir, name string, variables []string, program string, arguments ...string) (*Process, error) {
+	log, err := os.Create(filepath.Join(dir, "logs", name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	record := filepath.Join(dir, "pids", name)
+	// The shell writes its PID before it becomes the program.
+	shell := []string{"-c", `echo $$ >"$0" && exec "$@"`, record, program}
+	command := exec.Command("bash", append(shell, arguments...)...)
+	command.Env, command.Stdout, command.Stderr = variables, log, log
+	p, err := Start(command, func() { _ = os.Remove(record) })
+	if err == nil {
+		p.log = log.Name()
+	}
+	return p, err
+}
+
+// Output returns what a recorded process has printed so far.
+func (p *Process) Output() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Start starts a command in a process group of its own, and calls ended when it has exited. Its variables are beside those
+// of this process that could not connect it to an API server past its proxy.
+func Start(command *exec.Cmd, ended func()) (*Process, error) {
+	p := &Process{Cmd: command, Done: make(chan struct{})}
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ofCluster := func(entry string) bool { return strings.HasPrefix(entry, "KUBE") }
+	p.Env = append(slices.DeleteFunc(os.Environ(), ofCluster), p.Env...)
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		// The state of the process says how it ended.
+		_ = p.Wait()
+		p.ExitedAt = Now()
+		ended()
+		close(p.Done)
+	}()
+	return p, nil
+}
+
+// Kill kills the process and its children, and returns once it has exited.
+func (p *Process) Kill() {
+	// It may have exited.
+	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
+	<-p.Done
 }

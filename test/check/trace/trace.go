@@ -29,94 +29,221 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
-// Version is one version of an object. Revisions order the versions of all objects of a cluster.
-type Version struct {
-	Resource string
-	Object   *unstructured.Unstructured
-	Revision int64
-	Deleted  bool
-	// At is when it was seen.
-	At time.Time
+// Target is what the path of a request names.
+type Target struct {
+	schema.GroupVersionResource
+
+	Namespace, Name, Subresource string
 }
 
-// IsLive reports whether the object exists and nobody has deleted it.
-func (v *Version) IsLive() bool { return !v.Deleted && v.Object.GetDeletionTimestamp() == nil }
-
-// ByRevision orders versions of several resources.
-func ByRevision(a, b Version) int { return cmp.Compare(a.Revision, b.Revision) }
-
-// Latest returns the last version of each object, deleted ones included.
-func Latest(versions []Version) map[types.UID]Version {
-	last := map[types.UID]Version{}
-	for _, v := range versions {
-		last[v.Object.GetUID()] = v
+// ParsePath returns false for paths that name no resource, such as discovery.
+func ParsePath(path string) (Target, bool) {
+	all, core := sets.NewString("api", "apis"), sets.NewString("api")
+	resolver := request.RequestInfoFactory{APIPrefixes: all, GrouplessAPIPrefixes: core}
+	info, err := resolver.NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}})
+	if err != nil || !info.IsResourceRequest {
+		return Target{}, false
 	}
-	return last
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	return Target{resource, info.Namespace, info.Name, info.Subresource}, true
 }
 
-// History has every version of every recorded object in a namespace. Those of one resource are in order.
-type History struct {
-	mu         sync.Mutex
-	versions   []Version
-	lastChange time.Time
+// Request is a request of the controller about one object.
+type Request struct {
+	Target
+
+	Verb string
+	// Fields are those that a patch sets, and Body is the object that a request creates or applies.
+	Fields string
+	Body   map[string]any
+	// Precondition is the resource version that the object must have, or else its UID; "" for any.
+	Precondition string
+	// At is when it came. Code is the answer of the API server, 0 for none, and Fault what was injected.
+	At    time.Time
+	Code  int
+	Fault string
+	// Shown is the UID of the object that the process last got of this name.
+	Shown string
+	// Made and Revision are the name and the resource version in the answer, and Deletes the UID of the deleted object.
+	Made, Revision, Deletes string
 }
 
-// NewHistory begins a history.
-func NewHistory() *History { return &History{lastChange: Now()} }
-
-// Add adds a version.
-func (h *History) Add(resource string, object *unstructured.Unstructured, deleted bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lastChange = Now()
-	// Etcd's revisions are numbers.
-	revision, _ := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
-	h.versions = append(h.versions, Version{resource, object, revision, deleted, h.lastChange})
+// ReadRequest returns the request and its body. A body that nothing here can read is the API server's to judge. A dry
+// run is a read.
+func ReadRequest(incoming *http.Request, to Target) (*Request, []byte) {
+	body, err := io.ReadAll(incoming.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r := NewRequest(incoming.Method, incoming.Header.Get("Content-Type"), to, body)
+	if incoming.URL.Query().Has("dryRun") {
+		r.Verb = http.MethodGet
+	}
+	return r, body
 }
 
-// All returns the versions so far, and when the last one came.
-func (h *History) All() ([]Version, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clip(h.versions), h.lastChange
-}
-
-// Await waits until the history has the version of the object or its deletion. Until then the former state would look
-// like the final one.
-func (h *History) Await(ctx context.Context, timeout time.Duration, object *unstructured.Unstructured, deletion bool) error {
-	return Poll(ctx, timeout, func(context.Context) error {
-		versions, _ := h.All()
-		for i := range versions {
-			v := &versions[i]
-			if v.Object.GetUID() == object.GetUID() && (deletion && !v.IsLive() || !deletion && v.Object.GetResourceVersion() == object.GetResourceVersion()) {
-				return nil
+// NewRequest returns a request with that body.
+func NewRequest(verb, contentType string, to Target, body []byte) *Request {
+	r := &Request{Target: to, Verb: verb}
+	switch verb {
+	case http.MethodPatch:
+		var patch any
+		if json.Unmarshal(body, &patch) != nil && yaml.Unmarshal(body, &patch) != nil {
+			break
+		}
+		if object, ok := patch.(map[string]any); ok {
+			u := unstructured.Unstructured{Object: object}
+			r.Precondition = cmp.Or(u.GetResourceVersion(), string(u.GetUID()))
+			if strings.Contains(contentType, "apply-patch") {
+				r.Body = object
 			}
 		}
-		return errors.New("the change is not seen")
-	})
+		r.Fields = strings.Join(fieldsOf(patch), ",")
+	case http.MethodDelete:
+		options := &metav1.DeleteOptions{}
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err == nil {
+			p := ptr.Deref(options.Preconditions, metav1.Preconditions{})
+			r.Precondition = cmp.Or(ptr.Deref(p.ResourceVersion, ""), string(ptr.Deref(p.UID, "")))
+		}
+	case http.MethodPost, http.MethodPut:
+		object := DecodeObject(body)
+		if object == nil {
+			break
+		}
+		r.Precondition = cmp.Or(object.GetResourceVersion(), string(object.GetUID()))
+		if verb == http.MethodPost && to.Name == "" {
+			r.Name, r.Body = object.GetName(), object.Object
+		}
+	}
+	return r
+}
+
+// IsWrite reports whether the request is to change something.
+func (r *Request) IsWrite() bool { return r.Verb != http.MethodGet }
+
+// Applied reports whether it has.
+func (r *Request) Applied() bool { return r.IsWrite() && r.Code >= 200 && r.Code < 300 }
+
+// IsLost reports whether nobody knows if it has: it has no answer, or etcd may have got it before that failed.
+func (r *Request) IsLost() bool { return r.IsWrite() && (r.Code == 0 || r.Code >= 500) }
+
+// Answered notes the answer of the API server. It returns the object in the answer, nil for none.
+func (r *Request) Answered(response *Response) *unstructured.Unstructured {
+	if response == nil {
+		return nil
+	}
+	r.Code = response.Code
+	object := DecodeObject(response.Body)
+	if object == nil || !r.Applied() && r.Verb != http.MethodGet {
+		return nil
+	}
+	if r.Verb == http.MethodDelete {
+		// A Status has it in its details.
+		inStatus, _, _ := unstructured.NestedString(object.Object, "details", "uid")
+		r.Deletes = cmp.Or(string(object.GetUID()), inStatus)
+		return nil
+	}
+	r.Made, r.Revision = object.GetName(), object.GetResourceVersion()
+	return object
+}
+
+// Class identifies the request across runs, in which names have aliases.
+func (r *Request) Class(alias func(resource, name string) string) string {
+	words := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		words += "/" + r.Subresource
+	}
+	words += " " + alias(r.Resource, r.Name)
+	if r.Fields != "" {
+		words += " {" + r.Fields + "}"
+	}
+	return words
+}
+
+// DecodeObject decodes an object or a Status, in JSON or of a built-in kind. It returns nil if it cannot.
+func DecodeObject(data []byte) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	if object.UnmarshalJSON(data) == nil {
+		return object
+	}
+	typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
+	if err != nil {
+		return nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		return nil
+	}
+	object.Object = fields
+	object.SetGroupVersionKind(*gvk)
+	return object
+}
+
+var identity = regexp.MustCompile("^/(kind|apiVersion|metadata/(name|namespace|resourceVersion|uid))$")
+
+// fieldsOf returns the fields that a patch sets, without preconditions and identity.
+func fieldsOf(patch any) []string {
+	found := map[string]any{}
+	if operations, ok := patch.([]any); ok {
+		for _, operation := range operations {
+			if o, ok := operation.(map[string]any); ok && o["op"] != "test" {
+				found[fmt.Sprint(o["path"])] = nil
+			}
+		}
+	} else {
+		found = Flatten(patch)
+	}
+	maps.DeleteFunc(found, func(path string, _ any) bool { return identity.MatchString(path) })
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Flatten returns the scalars in a value by JSON pointer. An empty map or list counts as a scalar.
+func Flatten(value any) map[string]any {
+	leaves := map[string]any{}
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	var walk func(string, any)
+	walk = func(path string, value any) {
+		fields, _ := value.(map[string]any)
+		elements, _ := value.([]any)
+		for key, field := range fields {
+			walk(path+"/"+escape.Replace(key), field)
+		}
+		for i, element := range elements {
+			walk(path+"/"+strconv.Itoa(i), element)
+		}
+		if len(fields)+len(elements) == 0 {
+			leaves[path] = value
+		}
+	}
+	walk("", value)
+	return leaves
 }
 
 // Now returns the time.
@@ -142,88 +269,19 @@ func ReadObjects(file string) ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
 		var document runtime.RawExtension
 		if err = decoder.Decode(&document); errors.Is(err, io.EOF) {
 			return objects, nil
 		}
-		if object := new(unstructured.Unstructured); len(document.Raw) > 0 {
+		if object := new(unstructured.Unstructured); err == nil && len(document.Raw) > 0 {
 			// This keeps integers apart from other numbers.
-			err, objects = errors.Join(err, object.UnmarshalJSON(document.Raw)), append(objects, object)
+			err, objects = object.UnmarshalJSON(document.Raw), append(objects, object)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
-}
-
-// Process is one process of the controller, with its children.
-type Process struct {
-	*exec.Cmd
-
-	// Done is closed when it has exited, and ExitedAt is when that was.
-	Done     chan struct{}
-	ExitedAt time.Time
-
-	log string
-}
-
-// Start starts a command in a process group of its own. Its variables are beside those of this process that could not
-// connect it to an API server past its proxy.
-func Start(command *exec.Cmd) (*Process, error) { return start(command, func() {}) }
-
-// StartRecorded starts a program whose output is in logs/NAME.log below the directory. As long as it runs its PID is in
-// pids/NAME: if this process is killed, hack/lib.sh ends it.
-func StartRecorded(dir, name string, variables []string, program string, arguments ...string) (*Process, error) {
-	log, err := os.Create(filepath.Join(dir, "logs", name+".log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	record := filepath.Join(dir, "pids", name)
-	// The shell writes its PID before it becomes the program.
-	shell := []string{"-c", `echo $$ >"$0" && exec "$@"`, record, program}
-	command := exec.Command("bash", append(shell, arguments...)...)
-	command.Env, command.Stdout, command.Stderr = variables, log, log
-	p, err := start(command, func() { _ = os.Remove(record) })
-	if err == nil {
-		p.log = log.Name()
-	}
-	return p, err
-}
-
-// Output returns what a recorded process has printed so far.
-func (p *Process) Output() string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
-}
-
-func start(command *exec.Cmd, ended func()) (*Process, error) {
-	p := &Process{Cmd: command, Done: make(chan struct{})}
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "KUBE") }), p.Env...)
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		// The state of the process says how it ended.
-		_ = p.Wait()
-		p.ExitedAt = Now()
-		ended()
-		close(p.Done)
-	}()
-	return p, nil
-}
-
-// Kill kills the process and its children, and returns once it has exited.
-func (p *Process) Kill() {
-	// It may have exited.
-	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
-	<-p.Done
 }
 
 // Upstream is the API server behind a proxy.
@@ -269,11 +327,8 @@ func (r *Response) Write(w http.ResponseWriter) {
 	if r == nil {
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range r.Header {
-		if name != "Content-Length" {
-			w.Header()[name] = values
-		}
-	}
+	maps.Copy(w.Header(), r.Header)
+	w.Header().Del("Content-Length")
 	w.WriteHeader(r.Code)
 	// The client may be gone.
 	_, _ = w.Write(r.Body)
@@ -284,16 +339,13 @@ func (r *Response) Write(w http.ResponseWriter) {
 func (u *Upstream) Forward(incoming *http.Request, body []byte) *Response {
 	out := u.address(incoming.Clone(context.WithoutCancel(incoming.Context())))
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	response, err := u.Transport.RoundTrip(out)
-	if err != nil {
-		return nil
+	if response, err := u.Transport.RoundTrip(out); err == nil {
+		defer response.Body.Close()
+		if body, err = io.ReadAll(response.Body); err == nil {
+			return &Response{response.StatusCode, response.Header, body}
+		}
 	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil
-	}
-	return &Response{response.StatusCode, response.Header, data}
+	return nil
 }
 
 // address addresses the request. Without Accept-Encoding the transport asks for gzip and also decompresses.
@@ -306,17 +358,15 @@ func (u *Upstream) address(out *http.Request) *http.Request {
 
 // AsJSON makes the client accept JSON in place of what cannot be read here. The parameters as, g and v stay.
 func AsJSON(header http.Header) {
-	const json = "application/json"
-	as := strings.NewReplacer("application/vnd.kubernetes.protobuf", json, "application/cbor", json)
-	header.Set("Accept", as.Replace(header.Get("Accept")))
+	unreadable := regexp.MustCompile("application/(vnd.kubernetes.protobuf|cbor)")
+	header.Set("Accept", unreadable.ReplaceAllString(header.Get("Accept"), "application/json"))
 }
 
 // Event is a watch event on the wire.
 type Event struct {
-	Type   watch.EventType `json:"type"`
-	Object json.RawMessage `json:"object"`
-
-	ReceivedAt time.Time `json:"-"`
+	Type       watch.EventType `json:"type"`
+	Object     json.RawMessage `json:"object"`
+	ReceivedAt time.Time       `json:"-"`
 }
 
 // Watch forwards a watch in JSON. It calls opened with the code of the answer, and each with the events in their order,
@@ -370,28 +420,25 @@ func Send(w http.ResponseWriter, data []byte) {
 }
 
 // Respond answers in place of the API server.
-func Respond(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+func Respond(w http.ResponseWriter, failure *apierrors.StatusError) {
 	header := http.Header{"Content-Type": {"application/json"}}
-	if code == http.StatusTooManyRequests {
-		header.Set("Retry-After", "1")
+	if seconds, ok := apierrors.SuggestsClientDelay(failure); ok {
+		header.Set("Retry-After", strconv.Itoa(seconds))
 	}
-	(&Response{code, header, NewStatus(code, reason, message)}).Write(w)
+	(&Response{int(failure.ErrStatus.Code), header, EncodeStatus(failure)}).Write(w)
 }
 
-// NewStatus returns an encoded Status about a failure.
-func NewStatus(code int, reason metav1.StatusReason, message string) []byte {
-	return MustEncode(&metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-	})
+// EncodeStatus encodes the Status of a failure.
+func EncodeStatus(failure *apierrors.StatusError) []byte {
+	status := failure.Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	return MustEncode(status)
 }
 
 // MustEncode encodes a value that can be encoded.
 func MustEncode(value any) []byte {
 	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
+	utilruntime.Must(err)
 	return data
 }
 
