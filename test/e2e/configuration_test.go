@@ -147,8 +147,6 @@ const (
 	// tokenSeconds is longer than the tests run.
 	tokenSeconds = 6 * 60 * 60
 	testImage    = "registry.example.com/sample-controller:dev"
-	// upgrading is the name of processes that use rights of former manifests.
-	upgrading = "upgrading"
 	// stolenToken is the user agent of an attacker.
 	stolenToken = "stolen-token"
 )

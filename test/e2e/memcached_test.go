@@ -69,6 +69,9 @@ func TestWalkthrough6(t *testing.T) {
 	controller.requireNoErrors()
 }
 
+// endpointsOf prints the addresses of the Pods that are ready, of a Service.
+const endpointsOf = "kubectl get endpointslices -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses[*]}' --selector=kubernetes.io/service-name="
+
 // TestMemcached has what a simulated API server would not show of the Memcached contract.
 func TestMemcached(t *testing.T) {
 	t.Parallel()
@@ -79,8 +82,7 @@ func TestMemcached(t *testing.T) {
 	if output := e.controller.output(); strings.Contains(output, "PodSecurity") {
 		t.Errorf("rule M24: the API server warned:\n%s", output)
 	}
-	const addresses = "kubectl get endpointslices --selector=kubernetes.io/service-name=x -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses}' --namespace="
-	shUntil(t, addresses+e.namespace, `^\S+ \S+$`)
+	shUntil(t, endpointsOf+"x --namespace="+e.namespace, `^\S+ \S+$`)
 
 	e.kubectl("scale memcached x --replicas=4")
 	e.awaitMemcached("x", 4)
