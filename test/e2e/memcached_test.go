@@ -45,8 +45,9 @@ func (e *env) awaitMemcached(name string, size int) {
 
 // TestWalkthrough6 runs the commands of walkthrough 6, on a Memcached in the namespace default.
 func TestWalkthrough6(t *testing.T) {
+	t.Parallel()
 	shared.deploy(t)
-	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default")
+	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default --controllers=memcached")
 	controller.awaitOutput("Starting Memcached controller", "Started workers")
 
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/memcached.yaml`), "memcached.cache.example.com/memcached-sample created")

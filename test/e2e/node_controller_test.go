@@ -36,44 +36,34 @@ const (
 	rolloutStatus      = "kubectl rollout status deployment/sample-controller --timeout=3m --namespace=" + systemNamespace
 )
 
-// leader returns the Pod that holds the lease of the controllers, and fails while that Pod is not
-// ready.
-func leader(ctx context.Context) (*corev1.Pod, error) {
-	holder, err := leaseHolder(ctx)
+// leader returns the Pod and the identity of the process that holds the lease of the controllers, and fails while
+// that Pod is not ready.
+func leader(ctx context.Context) (*corev1.Pod, string, error) {
+	lease, err := shared.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	name, _, _ := strings.Cut(holder, "_")
 	pods, err := runningPods(ctx, systemNamespace, controllerSelector)
 	for _, pod := range pods {
 		if pod.Name == name {
-			return &pod, nil
+			return &pod, holder, nil
 		}
 	}
-	return nil, errors.Join(err, fmt.Errorf("the leader %s is not ready", name))
+	return nil, "", errors.Join(err, fmt.Errorf("the leader %q is not ready", holder))
 }
 
-// leaseHolder returns the identity of the process that holds the lease of the controllers.
-func leaseHolder(ctx context.Context) (string, error) {
-	lease, err := shared.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "sample-controller", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
-		return "", errors.New("the lease has no holder")
-	}
-	return *lease.Spec.HolderIdentity, nil
-}
-
-// awaitLeader waits until a controller leads and is ready, and returns it.
-func (e *env) awaitLeader() *corev1.Pod {
+// awaitLeader waits until another process than the former one leads and is ready, and returns it.
+func (e *env) awaitLeader(former string) (pod *corev1.Pod, holder string) {
 	e.Helper()
-	var found *corev1.Pod
 	e.eventually("a controller leads", func(ctx context.Context) (err error) {
-		found, err = leader(ctx)
+		if pod, holder, err = leader(ctx); err == nil && holder == former {
+			err = errors.New("it is still " + former)
+		}
 		return err
 	})
-	return found
+	return pod, holder
 }
 
 // awaitControllers waits until both controllers are ready, and returns them.
@@ -120,20 +110,12 @@ func TestNodeLeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := e.in(t)
 			f.awaitControllers()
-			former := f.awaitLeader()
-			holder, err := leaseHolder(t.Context())
-			f.must(err)
+			former, holder := f.awaitLeader("")
 			pid, began := controllerProcess(t, former), time.Now()
 			sh(t, "kill -"+signal+" "+pid)
 			shOnCleanup(t, "kill -CONT "+pid+" || true")
 			f.create(name)
-			f.eventually("another process leads", func(ctx context.Context) error {
-				now, err := leaseHolder(ctx)
-				if err == nil && now == holder {
-					err = errors.New("it is still " + holder)
-				}
-				return err
-			})
+			f.awaitLeader(holder)
 			f.awaitReady(name)
 			t.Logf("ready after %s", time.Since(began).Round(100*time.Millisecond))
 			f.eventually("the kubelet has started the former leader again", func(ctx context.Context) error {
@@ -154,12 +136,13 @@ func TestNodeDrain(t *testing.T) {
 	e.awaitControllers()
 	e.create("x", replicas(2))
 	e.awaitReady("x")
-	node := e.awaitLeader().Spec.NodeName
+	pod, former := e.awaitLeader("")
+	node := pod.Spec.NodeName
 	shOnCleanup(t, "kubectl uncordon "+node)
 	sh(t, "kubectl drain "+node+" --ignore-daemonsets --delete-emptydir-data --timeout=150s")
 	e.awaitControllers()
-	if to := e.awaitLeader().Spec.NodeName; to == node {
-		t.Errorf("the leader is on %s, which was drained", to)
+	if pod, _ := e.awaitLeader(former); pod.Spec.NodeName == node {
+		t.Errorf("the leader is on %s, which was drained", node)
 	}
 	e.update(replicas(3))
 	e.awaitReady("x")

@@ -220,12 +220,6 @@ func TestNodeCronTab(t *testing.T) {
 	shUntil(t, e.get("crontab/long", active), `^long-\S+$`)
 }
 
-// runNow starts a run as docs/crontab.md tells.
-func (e *env) runNow(name string) {
-	e.Helper()
-	e.kubectl("annotate crontab " + name + " alpha.ianlewis.org/run-at=" + time.Now().UTC().Format(time.RFC3339) + " --overwrite")
-}
-
 // get returns the command that prints that field.
 func (e *env) get(object, field string) string {
 	return "kubectl --namespace=" + e.namespace + " get " + object + " --output=jsonpath='" + field + "'"

@@ -40,7 +40,7 @@ func TestNodeUpgrade(t *testing.T) {
 	steady, churned := newEnv(t), newEnv(t)
 	renamedBefore, renamedAfter := newEnv(t), newEnv(t)
 	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 	deploy, deployFormer := "make deploy IMG="+testImage, formerManifests()
 	steady.roll(deployFormer, formerImage)
 
@@ -85,7 +85,7 @@ kubectl wait --for=condition=Ready foo/FOO --timeout=3m IN && kubectl wait --for
 kubectl delete foo FOO IN`
 	name := fmt.Sprintf("churn-%d", n)
 	command := "set -o errexit\n" + applyFoo(e.namespace, name, "spec: {deploymentName: FOO}") + follow
-	output, err := tryIn(ctx, 3*waitTimeout, strings.NewReplacer("FOO", name, "IN", "--namespace="+e.namespace).Replace(command))
+	output, err := tryIn(ctx, strings.NewReplacer("FOO", name, "IN", "--namespace="+e.namespace).Replace(command))
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, output)
 	}
@@ -107,7 +107,7 @@ func (e *env) roll(install, image string) {
 	sh(e.T, rolloutStatus)
 	e.awaitControllers()
 	e.eventually("a controller of "+image+" leads", func(ctx context.Context) error {
-		pod, err := leader(ctx)
+		pod, _, err := leader(ctx)
 		if err == nil && pod.Spec.Containers[0].Image != image {
 			err = errors.New("the leader is " + pod.Spec.Containers[0].Image)
 		}
@@ -163,7 +163,7 @@ func restarts(pod *corev1.Pod) (count int32) {
 func TestNodeRelease(t *testing.T) {
 	e := newEnv(t)
 	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 	release := filepath.Join(shared.work, "release")
 	chart := strings.TrimSpace(sh(t, "ls "+release+"/sample-controller-*.tgz"))
 	version := "v" + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(chart), "sample-controller-"), ".tgz")
@@ -185,14 +185,14 @@ func TestNodeRelease(t *testing.T) {
 	}
 	sh(t, "kubectl apply -f "+release+"/install.yaml")
 	installed("by-kubectl")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 
 	helm := func(command string) {
 		sh(t, "helm "+command+" --namespace="+systemNamespace+" --wait")
 	}
 	helm("install sample-controller " + chart + " --create-namespace")
 	installed("by-helm")
-	shWithin(t, teardownTimeout, "make uninstall")
+	sh(t, "make uninstall")
 	helm("uninstall sample-controller")
 	sh(t, "kubectl delete namespace "+systemNamespace)
 }

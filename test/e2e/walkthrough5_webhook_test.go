@@ -66,7 +66,6 @@ func TestWalkthrough5(t *testing.T) {
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)
 	t.Run("down", w.down)
-	t.Run("slow", w.slow)
 	t.Run("a rotation under load", w.rotation)
 	t.Run("removal", w.removal)
 }

@@ -29,7 +29,7 @@ import (
 // TestWalkthroughTenant runs the commands of docs/tenant.md, on a Tenant in the namespace default.
 func TestWalkthroughTenant(t *testing.T) {
 	shared.deploy(t)
-	k := shared.data[slices.IndexFunc(shared.data, func(k *kinds.Data) bool { return k.Kind == "Tenant" })]
+	k := shared.kinds[slices.IndexFunc(shared.kinds, func(k *kinds.Data) bool { return k.Kind == "Tenant" })]
 	service := k.StartService(t.Context())
 	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default "+strings.Join(k.Flags(service), " "))
 	controller.awaitOutput("Starting Tenant controller", "Started workers")
