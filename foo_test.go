@@ -170,7 +170,8 @@ func TestNewStatus(t *testing.T) {
 				metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "foo", UID: "u", Controller: ptr.To(true)}))},
 			want: isNotOwned, event: warning, message: `Deployment "web" is controlled by Thing "foo"; ` + otherName[0] + "$"},
 		"rule 10: where it asks for another Foo, the command overwrites that": {
-			to: findings{deployment: newForeign(adoptBy("bar"))}, want: isNotOwned, event: warning, message: `adopt-by=foo -n ns --overwrite, or`},
+			to: findings{deployment: newForeign(adoptBy("bar"))}, want: isNotOwned, event: warning,
+			message: `adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
 		"rule 11: a refused change does not look ready, nor contested": {
 			from: findings{refused: refused}, to: findings{deployment: owned, writes: controller.Report{Contested: "by them"}, refused: refused},
 			want: "gen=1 available=1 replicas=1 False/DeploymentRejected"},

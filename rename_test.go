@@ -87,7 +87,8 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
 		"rule 8: while the new Deployment is refused the former one stays": {
 			cached: objects{moved, web}, prepare: fail("create", "deployments", errQuota()),
-			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota"},
+			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota",
+			message: `the former Deployment "web" still serves; if a quota counts it, raise the quota`},
 		"rule 8: renamed twice: two of the former Deployments go in one sync": {
 			cached: objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo,

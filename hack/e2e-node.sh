@@ -200,7 +200,6 @@ start_registry() {
   # A Pod's first container, which holds its namespaces.
   image debian library/pause:node --entrypoint /bin/tail,-f,/dev/null
   image sample-controller sample-controller:dev --entrypoint /sample-controller --user 65532:65532
-  image sample-controller sample-controller:v2 --entrypoint /sample-controller --user 65532:65532
   image former sample-controller:former --entrypoint /sample-controller --user 65532:65532
   retry 0 "the release" "${BIN}/crane" push --insecure "${WORK}/layout" "${REGISTRY}/sample-controller:${NODE_RELEASE}"
 }

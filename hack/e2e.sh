@@ -64,10 +64,6 @@ start_e2e_cluster() {
   local args="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml"
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
   args+=" --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement"
-  # +drop:webhooks
-  # A test itself runs the Pods with this annotation.
-  args+=" --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom"
-  # +drop:end
   start_cluster 20 "${args} --extra-args kube-apiserver=audit-log-maxsize=10000"
 }
 

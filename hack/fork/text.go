@@ -73,7 +73,7 @@ func parts() []part {
 		{name: "failover", isMore: true, paths: []string{"test/failover"}, mention: regexp.MustCompile(`(test/|make )(failover|outages)|TestFailover`), needs: []string{"check", "explore", "rename"}},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
 		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation", "test/explore/faults", "test/explore/testdata"}, mention: regexp.MustCompile(`make mutate|mutation\.md|explore-faults`), needs: []string{"newkind", "explore", "rename"}},
-		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`), needs: []string{"rename"}},
+		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_", "test/e2e/testdata/single-deployment"}, mention: regexp.MustCompile(`e2e-node`), needs: []string{"rename"}},
 		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_helm|write_chart`)},
 		{name: "versions", isMore: true, paths: []string{"hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
 	}

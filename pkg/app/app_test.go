@@ -111,6 +111,8 @@ func TestRun(t *testing.T) {
 		"without AtomicFIFO it works, and the log tells of it":       {works, true, nil, "", ""},
 		"a controller that cannot be built ends the start":           {works, false, errors.New("broken"), "", "building the controller foo: broken"},
 		"an API server that does not listen ends the start":          {nil, false, nil, "", "contacting the API server at 127."},
+		"one that never answers ends it after a while": {
+			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false, nil, "", "contacting the API server at 127."},
 		"an API server, or a proxy, that refuses without a reason ends the start with its code": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, nil, "", ": 403 Forbidden: "},
 		"without rights on the lease the error has the remedy": {noLease, false, nil, leaderElection,

@@ -22,13 +22,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1" // +drop:rename
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // applyFoo returns a command that applies a Foo. The spec may be "".
@@ -168,6 +175,47 @@ func TestPolicy(t *testing.T) {
 // defaultImage is what the controller runs if a Foo names no image.
 const defaultImage = "nginx:latest"
 
+// installNamespaced installs the namespaced variant in the env, for its own namespace or, as
+// docs/scale.md does, for these others.
+func (e *env) installNamespaced(others ...string) {
+	e.Helper()
+	overlay := e.TempDir()
+	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
+	e.must(err)
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", e.namespace, base)
+	if len(others) > 0 {
+		text += fmt.Sprintf(`patches:
+- target: {kind: Deployment, name: sample-controller}
+  patch: |
+    - op: replace
+      path: /spec/template/spec/containers/0/args/0
+      value: --namespace=%s
+- target: {kind: "Role(Binding)?", name: sample-controller}
+  patch: |
+    $patch: delete
+    kind: Any
+    metadata: {name: sample-controller}
+`, strings.Join(others, ","))
+	}
+	e.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
+	sh(e.T, "kubectl apply -k "+overlay)
+	// The controller creates the lease, so the overlay does not contain it.
+	shOnCleanup(e.T, "kubectl delete --ignore-not-found -k "+overlay,
+		"kubectl delete --ignore-not-found lease sample-controller --namespace="+e.namespace)
+}
+
+// startInstalled starts a controller with the flags of the variant that installNamespaced
+// has installed.
+func (e *env) startInstalled() {
+	e.Helper()
+	secrets := e.TempDir()
+	e.must(shared.writeSecrets(e.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
+	flags := strings.Join(e.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
+	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", e.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
+	e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, secrets, command))
+	e.controller.awaitOutput(startLines...)
+}
+
 // TestNamespacedVariant runs the variant for a namespace, under the policy for the controller.
 func TestNamespacedVariant(t *testing.T) {
 	t.Parallel()
@@ -202,11 +250,11 @@ func TestUsersPolicy(t *testing.T) {
 	user := unique("jane")
 	var resources, names []string
 	for _, k := range shared.kinds {
-		resources, names = append(resources, k.crd()), append(names, k.Names.Kind)
+		resources, names = append(resources, crdOf(k)), append(names, k.Kind)
 	}
 	e.kubectl("create role jane --verb=get,create,patch --resource=" + strings.Join(resources, ","))
 	e.kubectl("create rolebinding jane --role=jane --user=" + user)
-	e.kubectl("create role dependents --verb=create --resource=" + strings.Join(shared.dependents, ","))
+	e.kubectl("create role dependents --verb=create --resource=" + strings.Join(shared.dependents(), ","))
 	samples := fmt.Sprintf(`kubectl apply --namespace=%s --as=%s -f $(grep -lE '^kind: "?(%s)"?$' artifacts/examples/*.yaml | paste -sd, -)`, e.namespace, user, strings.Join(names, "|"))
 	refused := user + " may not create in the namespace " + e.namespace
 	eventually(t, "the API server enforces the policies", func(context.Context) error {
@@ -240,4 +288,78 @@ func TestUsersPolicy(t *testing.T) {
 	// The garbage collector writes finalizers.
 	e.kubectl("delete foo example-foo --cascade=foreground")
 	e.awaitGone("example-foo")
+}
+
+// docs/scale.md describes instances that run in parallel, each for a set of namespaces.
+
+// serve installs and starts an instance in the env's namespace, or starts it again, for these namespaces. It gets
+// its rights with the commands of docs/scale.md.
+func (e *env) serve(namespaces ...*env) {
+	e.Helper()
+	if e.controller != nil {
+		e.controller.stop()
+	}
+	var names []string
+	for _, n := range namespaces {
+		names = append(names, n.namespace)
+		// TestUndeploy would find the roles.
+		shOnCleanup(e.T, fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/%s role/sample-controller --namespace=%s", e.bindingOf(), n.namespace))
+		n.kubectl("apply -f artifacts/deploy/namespaced/role.yaml")
+		n.kubectl(fmt.Sprintf("create rolebinding %s --role=sample-controller --serviceaccount=%s:sample-controller --dry-run=client -o yaml | kubectl apply -f -", e.bindingOf(), e.namespace))
+		n.awaitAccess(serviceAccountIn(e.namespace), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos"}, Verbs: []string{"list"}})
+	}
+	e.installNamespaced(names...)
+	e.startInstalled()
+	namespaces[0].settle()
+}
+
+// bindingOf returns the name of the binding for an instance in the env's namespace.
+func (e *env) bindingOf() string {
+	return "sample-controller-of-" + e.namespace
+}
+
+// requireWriter fails the test unless only that instance has written in the env's namespace since the mark, and
+// had the right to.
+func (e *env) requireWriter(instance *env, mark int) {
+	e.Helper()
+	e.eventually("the audit log has the writes", func(context.Context) error {
+		writers := map[string]bool{}
+		for _, r := range auditedRequests(e.T)[mark:] {
+			if !strings.HasPrefix(r.UserAgent, "sample-controller/") || r.ObjectRef.Namespace != e.namespace || r.Verb == "list" || r.Verb == "watch" {
+				continue
+			}
+			writers[r.User.Username] = true
+			if r.ResponseStatus.Code == http.StatusForbidden {
+				e.Errorf("%s lacks the right to %s", r.User.Username, r)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(writers)); !slices.Equal(got, []string{serviceAccountIn(instance.namespace)}) {
+			return fmt.Errorf("writers %q", got)
+		}
+		return nil
+	})
+}
+
+// TestNamespaceSets runs two instances in parallel, and moves a namespace from one to the other.
+func TestNamespaceSets(t *testing.T) {
+	t.Parallel()
+	from, to, moved, stays, other := newEnv(t), newEnv(t), newEnv(t), newEnv(t), newEnv(t)
+	for _, e := range []*env{moved, stays, other} {
+		e.create("x")
+	}
+	from.serve(stays, moved)
+	to.serve(other)
+	for e, instance := range map[*env]*env{moved: from, stays: from, other: to} {
+		e.awaitReady("x")
+		e.requireWriter(instance, 0)
+	}
+	from.controller.requireNoErrors()
+
+	mark := len(auditedRequests(t))
+	from.serve(stays)
+	moved.kubectl("delete rolebinding " + from.bindingOf())
+	to.serve(other, moved)
+	moved.update(replicas(2))
+	moved.awaitReady("x")
+	moved.requireWriter(to, mark)
 }

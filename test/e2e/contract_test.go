@@ -19,63 +19,26 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// TestContract has what a simulated cluster would not show of the Foo contract, and executes what conditions advise. This
-// runs one case: hack/e2e.sh -run TestContract/adoption
-func TestContract(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]func(t *testing.T){
-		"restricted":    restrictedNamespace,
-		"adoption":      adoption,
-		"rename stalls": renameStalls, // +drop:rename
-		"quota of one":  quotaOfOne,   // +drop:rename
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t)
-		})
-	}
-}
-
-func adoption(t *testing.T) {
-	e := startEnv(t, "")
-	e.create("x", replicas(2))
-	e.awaitReady("x")
-	before := e.deployment("x")
-	e.kubectl("delete foo x --cascade=orphan")
-	mark, foo := e.mark(), e.create("x", replicas(1))
-	command := fmt.Sprintf("kubectl annotate deployment x %s=x -n %s", v1alpha1.AdoptByAnnotation, e.namespace)
-	e.awaitReason("x", v1alpha1.ReasonDeploymentNotOwned, "has no controller; have it adopted with "+command+",")
-	e.awaitEvent(foo, "ErrResourceExists")
-	e.settle()
-	e.noWrites(mark, "deployments", "x")
-
-	sh(t, command)
-	e.awaitReady("x")
-	e.awaitEvent(foo, "Adopted")
-	after := e.deployment("x")
-	if !metav1.IsControlledBy(after, foo) || len(after.OwnerReferences) != 1 || *after.Spec.Replicas != 1 || after.UID != before.UID ||
-		after.Annotations[v1alpha1.AdoptByAnnotation] != "" || !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
-		t.Errorf("the Deployment was %+v and became %+v", before, after)
-	}
-}
-
 // restricted is what the Pod Security level demands of the Pod template.
 const restricted = `{"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":101,"seccompProfile":{"type":"RuntimeDefault"}},
 	"containers":[{"name":"nginx","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}}}`
 
-// restrictedNamespace shows that a Pod Security level which refuses the Pods makes the Foo stalled, and that an autoscaler
-// works on the Foo.
-func restrictedNamespace(t *testing.T) {
+// TestContract has what a simulated cluster would not show of the Foo contract, and executes what conditions advise: a
+// Pod Security level that refuses the Pods makes the Foo stalled, and an autoscaler works on the Foo.
+func TestContract(t *testing.T) {
+	t.Parallel()
 	e := startEnv(t, "")
 	e.kubectl("label namespace " + e.namespace + " pod-security.kubernetes.io/enforce=restricted")
 	e.create("x")
@@ -93,3 +56,53 @@ func restrictedNamespace(t *testing.T) {
 		return nil
 	})
 }
+
+// +drop:rename
+
+// TestContractRename stalls a rename, and shows what follows from the equal selectors of both Deployments
+// (docs/operations.md). The former Deployment is paused, and its template asks for what no node has: only the Pods of
+// a copy never start.
+func TestContractRename(t *testing.T) {
+	t.Parallel()
+	e := startEnv(t, "")
+	e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	e.kubectl(`patch deployment old -p '{"spec":{"paused":true,"progressDeadlineSeconds":2,"template":{"spec":{"nodeSelector":{"no":"node"}}}}}'`)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentPaused, "kubectl rollout resume")
+	e.update(deploymentName("new"))
+	e.awaitReason("x", v1alpha1.ReasonDeploymentStalled, `the former Deployment "old" still serves`, "kubectl delete deployment old")
+	// An HPA lists Pods by the selector of the scale subresource, kubectl logs by that of the Deployment.
+	for _, selector := range []string{e.foo("x").Status.Selector, metav1.FormatLabelSelector(e.deployment("new").Spec.Selector)} {
+		pods, err := shared.kube.CoreV1().Pods(e.namespace).List(e.Context(), metav1.ListOptions{LabelSelector: selector})
+		e.must(err)
+		if podsOf(pods.Items, "old") != 2 || podsOf(pods.Items, "new") == 0 {
+			t.Errorf("selector %q selects %d Pods of the former and %d of the new Deployment", selector, podsOf(pods.Items, "old"), podsOf(pods.Items, "new"))
+		}
+	}
+	e.kubectl("delete deployment old --cascade=orphan")
+	present := e.deployment("new")
+	e.eventually("the new Deployment adopts the former one's ReplicaSets", func(ctx context.Context) error {
+		all, err := shared.kube.AppsV1().ReplicaSets(e.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range all.Items {
+			if !metav1.IsControlledBy(&all.Items[i], present) {
+				return fmt.Errorf("ReplicaSet %s has the owners %v", all.Items[i].Name, all.Items[i].OwnerReferences)
+			}
+		}
+		return nil
+	})
+}
+
+// podsOf returns how many Pods there are of the Deployment of that name.
+func podsOf(pods []corev1.Pod, deployment string) (count int) {
+	for i := range pods {
+		if strings.HasPrefix(pods[i].Name, deployment+"-") {
+			count++
+		}
+	}
+	return count
+}
+
+// +drop:end

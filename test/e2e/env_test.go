@@ -20,18 +20,15 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -52,8 +49,6 @@ type env struct {
 	controller *process
 	// environment is a variable of the controller, such as NAME=value, or "".
 	environment string
-	// startMark is the length of the audit log when the env was made.
-	startMark int
 }
 
 // startEnv makes an env in which a controller runs with these flags.
@@ -73,7 +68,6 @@ func newEnv(t *testing.T) *env {
 	e.namespace = createObject(e, shared.kube.CoreV1().Namespaces(), namespace).Name
 	// The API server admits no Pod before the namespace has its service account.
 	awaitObject(e, shared.kube.CoreV1().ServiceAccounts(e.namespace), "default", "exists", func(*corev1.ServiceAccount) error { return nil })
-	e.startMark = e.mark()
 	t.Cleanup(e.describeIfFailed)
 	return e
 }
@@ -104,7 +98,7 @@ func (e *env) describeIfFailed() {
 	}
 	for _, what := range []string{"get replicasets,pods,", "describe "} {
 		cmd := fmt.Sprintf("kubectl --namespace=%s %s%s", e.namespace, what, shared.resources())
-		output, _ := tryIn(context.WithoutCancel(e.Context()), waitTimeout, cmd)
+		output, _ := tryIn(context.WithoutCancel(e.Context()), cmd)
 		e.Logf("$ %s\n%s", cmd, output)
 	}
 }
@@ -181,7 +175,6 @@ func startLoad(t *testing.T, ask func(ctx context.Context, n int64) error) *load
 type client[T any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
 }
 
 func getObject[T any](e *env, client client[T], name string) T {
@@ -198,22 +191,6 @@ func createObject[T any](e *env, client client[T], object T) T {
 	return created
 }
 
-// updateObject changes the object, and tries again after a conflict, for a few seconds: during a rollout other
-// writers may be faster more often than retry.DefaultBackoff tries.
-func updateObject[T any](e *env, client client[T], name string, change func(T)) {
-	e.Helper()
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Jitter: 1, Steps: 100}
-	e.must(retry.RetryOnConflict(backoff, func() error {
-		object, err := client.Get(e.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(object)
-		_, err = client.Update(e.Context(), object, metav1.UpdateOptions{})
-		return err
-	}))
-}
-
 // awaitObject waits until the object exists and passes the check, and returns it.
 func awaitObject[T any](e *env, client client[T], name, what string, check func(T) error) T {
 	e.Helper()
@@ -225,27 +202,6 @@ func awaitObject[T any](e *env, client client[T], name, what string, check func(
 		return check(object)
 	})
 	return object
-}
-
-// awaitEvent waits for an event about the object with that reason. It fails the test if there is more than one,
-// or if the event was repeated.
-func (e *env) awaitEvent(about metav1.Object, reason string) {
-	e.Helper()
-	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}.String()
-	var events []corev1.Event
-	e.eventually("an event "+reason, func(ctx context.Context) error {
-		list, err := shared.kube.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err == nil && len(list.Items) == 0 {
-			err = errors.New("there is none")
-		}
-		if err == nil {
-			events = list.Items
-		}
-		return err
-	})
-	if len(events) != 1 || events[0].Count != 1 {
-		e.Fatalf("want one event %s, got %+v", reason, events)
-	}
 }
 
 // --- Foos and their Deployments ---------------------------------------------
@@ -263,20 +219,6 @@ func newFoo(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
 	return foo
 }
 
-// +drop:rename,hostile
-
-// setQuota limits the number of Deployments in the namespace, and waits until the API server has counted them.
-// Otherwise a recount that began before one existed would admit another.
-func (e *env) setQuota(deployments, used int) {
-	e.Helper()
-	e.apply(fmt.Sprintf("{apiVersion: v1, kind: ResourceQuota, metadata: {name: few}, spec: {hard: {count/deployments.apps: %d}}}", deployments))
-	for field, value := range map[string]int{"hard": deployments, "used": used} {
-		e.kubectl(fmt.Sprintf(`wait --for=jsonpath='{.status.%s.count/deployments\.apps}'=%d --timeout=3m resourcequota/few`, field, value))
-	}
-}
-
-// +drop:end
-
 func deploymentName(name string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.DeploymentName = name }
 }
@@ -290,14 +232,18 @@ func (e *env) create(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.
 	return createObject(e, e.foos(), newFoo(name, changes...))
 }
 
-// update changes Foo x.
+// update changes Foo x, and tries again after a conflict, for a few seconds: during a rollout other writers may be
+// faster more often than retry.DefaultBackoff tries.
 func (e *env) update(changes ...func(*v1alpha1.FooSpec)) {
 	e.Helper()
-	updateObject(e, e.foos(), "x", func(foo *v1alpha1.Foo) {
+	e.must(retry.RetryOnConflict(wait.Backoff{Duration: apiInterval, Jitter: 1, Steps: 100}, func() error {
+		foo := e.foo("x")
 		for _, change := range changes {
 			change(&foo.Spec)
 		}
-	})
+		_, err := e.foos().Update(e.Context(), foo, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 func (e *env) foo(name string) *v1alpha1.Foo {

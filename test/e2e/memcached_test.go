@@ -45,8 +45,9 @@ func (e *env) awaitMemcached(name string, size int) {
 
 // TestWalkthrough6 runs the commands of walkthrough 6, on a Memcached in the namespace default.
 func TestWalkthrough6(t *testing.T) {
+	t.Parallel()
 	shared.deploy(t)
-	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default")
+	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default --controllers=memcached")
 	controller.awaitOutput("Starting Memcached controller", "Started workers")
 
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/memcached.yaml`), "memcached.cache.example.com/memcached-sample created")
@@ -69,6 +70,9 @@ func TestWalkthrough6(t *testing.T) {
 	controller.requireNoErrors()
 }
 
+// endpointsOf prints the addresses of the Pods that are ready, of a Service.
+const endpointsOf = "kubectl get endpointslices -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses[*]}' --selector=kubernetes.io/service-name="
+
 // TestMemcached has what a simulated API server would not show of the Memcached contract.
 func TestMemcached(t *testing.T) {
 	t.Parallel()
@@ -79,8 +83,7 @@ func TestMemcached(t *testing.T) {
 	if output := e.controller.output(); strings.Contains(output, "PodSecurity") {
 		t.Errorf("rule M24: the API server warned:\n%s", output)
 	}
-	const addresses = "kubectl get endpointslices --selector=kubernetes.io/service-name=x -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses}' --namespace="
-	shUntil(t, addresses+e.namespace, `^\S+ \S+$`)
+	shUntil(t, endpointsOf+"x --namespace="+e.namespace, `^\S+ \S+$`)
 
 	e.kubectl("scale memcached x --replicas=4")
 	e.awaitMemcached("x", 4)

@@ -24,42 +24,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // hack/e2e-node.sh runs these tests, on two nodes that run containers. The processes of all Pods are in
 // the PID namespace of the tests, and their addresses can be reached from here.
-
-// awaitFoo waits until the controller has reported the spec of the Foo, and that it is ready.
-func (e *env) awaitFoo(name string) {
-	e.Helper()
-	e.kubectl("wait --for=condition=Ready --timeout=3m foo/" + name)
-}
-
-// awaitMessage waits until the message of the Foo's condition Ready has the words.
-func (e *env) awaitMessage(name, words string) {
-	e.Helper()
-	e.eventually("the Foo says "+words, func(ctx context.Context) error {
-		foo, err := e.foos().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, condition := range foo.Status.Conditions {
-			if condition.Type == "Ready" && strings.Contains(condition.Reason+": "+condition.Message, words) {
-				return nil
-			}
-		}
-		return fmt.Errorf("conditions %+v", foo.Status.Conditions)
-	})
-}
 
 // runningPods returns the Pods that match the selector and are ready and not being deleted.
 func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
@@ -76,26 +53,6 @@ func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod,
 		}
 	}
 	return running, nil
-}
-
-// processes returns the processes whose command line and cgroup match.
-func processes(t *testing.T, match func(command, cgroup string) bool) (pids []int) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	must(t, err)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		// A process may end meanwhile.
-		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		cgroup, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cgroup"))
-		if match(string(command), string(cgroup)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // requestPage returns the page at that URL, and an error unless the answer is 200.
@@ -137,8 +94,8 @@ func (e *env) awaitPage(url string) {
 // nodes lack.
 func TestNodeFoo(t *testing.T) {
 	e := newEnv(t)
-	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: web, replicas: 2}"))
-	e.awaitFoo("web")
+	e.create("web", replicas(2))
+	e.awaitReady("web")
 	pods, err := runningPods(t.Context(), e.namespace, "controller=web")
 	e.must(err)
 	if len(pods) != 2 {
@@ -170,10 +127,10 @@ func TestNodePods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := e.in(t)
-			sh(t, applyFoo(f.namespace, name, "spec: {deploymentName: "+name+"}"))
-			f.awaitFoo(name)
+			f.create(name)
+			f.awaitReady(name)
 			f.kubectl(fmt.Sprintf(`patch deployment %s --patch '{"spec": {"template": {"spec": {"containers": [%s]}}}}'`, name, change))
-			f.awaitMessage(name, "0 updated Pods are available, 1 are wanted")
+			f.awaitReason(name, v1alpha1.ReasonDeploymentProgressing, "0 updated Pods are available, 1 are wanted")
 			// A container without a readiness probe counts as ready while it runs, so a crashing one
 			// may have replaced the former.
 			if name != "crashing" {
@@ -185,7 +142,7 @@ func TestNodePods(t *testing.T) {
 				f.awaitPage("http://" + pods[0].Status.PodIP)
 			}
 			f.kubectl("rollout undo deployment/" + name)
-			f.awaitFoo(name)
+			f.awaitReady(name)
 		})
 	}
 }
@@ -194,12 +151,12 @@ func TestNodePods(t *testing.T) {
 // since the nodes route requests to a Pod that terminates until they see that it does.
 func TestNodeRename(t *testing.T) {
 	e := newEnv(t)
-	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: before, replicas: 2}"))
-	e.awaitFoo("web")
+	e.create("x", deploymentName("before"), replicas(2))
+	e.awaitReady("x")
 	e.kubectl(`patch deployment before --patch '{"spec": {"template": {"spec": {"containers": [{"name": "nginx", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]}}}}'`)
 	e.kubectl("rollout status deployment/before --timeout=3m")
-	e.awaitFoo("web")
-	e.apply("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {controller: web}, ports: [{port: 80}]}}")
+	e.awaitReady("x")
+	e.apply("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {controller: x}, ports: [{port: 80}]}}")
 	url := "http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'"))
 	e.awaitPage(url)
 
@@ -210,11 +167,11 @@ func TestNodeRename(t *testing.T) {
 		_, err := requestPage(ctx, url)
 		return err
 	})
-	e.kubectl(`patch foo web --type=merge --patch '{"spec": {"deploymentName": "after"}}'`)
+	e.update(deploymentName("after"))
 	e.kubectl("wait --for=delete deployment/before --timeout=3m")
-	e.awaitFoo("web")
+	e.awaitReady("x")
 	e.eventually("the Pods of the former Deployment are gone", func(ctx context.Context) error {
-		list, err := shared.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=web"})
+		list, err := shared.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=x"})
 		if err == nil && len(list.Items) != 2 {
 			err = fmt.Errorf("%d Pods", len(list.Items))
 		}
@@ -223,3 +180,82 @@ func TestNodeRename(t *testing.T) {
 	t.Logf("%d requests during the rename", load.stop())
 	mustContain(t, e.kubectl("get deployment after --output=yaml"), "preStop:", "seconds: 5")
 }
+
+// +drop:memcached
+
+// TestNodeMemcached stores an item in each node that the Service of a Memcached names, and reads it.
+func TestNodeMemcached(t *testing.T) {
+	e := newEnv(t)
+	e.applyMemcached("items", 2)
+	e.awaitMemcached("items", 2)
+	shUntil(t, endpointsOf+"items --namespace="+e.namespace, `^\S+ \S+$`)
+	for address := range strings.FieldsSeq(sh(t, endpointsOf+"items --namespace="+e.namespace)) {
+		shUntil(t, `exec 3<>/dev/tcp/`+address+`/11211 && printf 'set a 0 0 5\r\nhello\r\nget a\r\nquit\r\n' >&3 && timeout 5 cat <&3`,
+			`^STORED\r\nVALUE a 0 5\r\nhello\r\nEND\r\n$`)
+	}
+}
+
+// +drop:end
+
+// +drop:crontab
+
+// TestNodeCronTab starts runs that complete, fail and are replaced.
+func TestNodeCronTab(t *testing.T) {
+	e := newEnv(t)
+	for name, command := range map[string]string{"completes": "true", "fails": "false", "long": "sleep"} {
+		e.applyCronTab(name, `schedule: "@yearly", concurrencyPolicy: Replace, jobOptions: {backoffLimit: 0}`,
+			fmt.Sprintf(`terminationGracePeriodSeconds: 1, containers: [{name: job, image: busybox, command: [%q, "3600"]}]`, command))
+		e.runNow(name)
+	}
+	shUntil(t, e.get("crontab/completes", "{.status.lastSuccessfulTime}"), `^20\d\d-`)
+	shUntil(t, e.get("crontab/fails", "{.status.lastFailedTime}"), `^20\d\d-`)
+
+	const active = `{.status.active[*].name}`
+	shUntil(t, e.get("crontab/long", active), `^long-\S+$`)
+	first := sh(t, e.get("crontab/long", active))
+	e.kubectl("wait --for=condition=Ready --timeout=3m pod --selector=batch.kubernetes.io/job-name=" + first)
+	e.runNow("long")
+	e.kubectl("wait --for=delete --timeout=3m job/" + first)
+	e.kubectl("wait --for=delete --timeout=3m pod --selector=batch.kubernetes.io/job-name=" + first)
+	shUntil(t, e.get("crontab/long", active), `^long-\S+$`)
+}
+
+// get returns the command that prints that field.
+func (e *env) get(object, field string) string {
+	return "kubectl --namespace=" + e.namespace + " get " + object + " --output=jsonpath='" + field + "'"
+}
+
+// startRuns creates a CronTab that starts a Job every ten seconds.
+func (e *env) startRuns() {
+	e.Helper()
+	e.applyCronTab("often", `schedule: "@every 10s", successfulJobsHistoryLimit: 1000`, `containers: [{name: job, image: busybox, command: ["true"]}]`)
+	shUntil(e.T, e.get("crontab/often", "{.status.lastScheduleTime}"), `^20\d\d-`)
+}
+
+// checkRuns fails unless each run since the first was started once, up to one that is due from now on.
+func (e *env) checkRuns() {
+	e.Helper()
+	began := time.Now()
+	var due []time.Time
+	e.eventually("another run is started", func(context.Context) error {
+		due = nil
+		for text := range strings.FieldsSeq(sh(e.T, e.get("jobs", `{.items[*].metadata.annotations.alpha\.ianlewis\.org/scheduled-time}`))) {
+			at, err := time.Parse(time.RFC3339, text)
+			e.must(err)
+			due = append(due, at)
+		}
+		slices.SortFunc(due, time.Time.Compare)
+		if len(due) == 0 || due[len(due)-1].Before(began) {
+			return fmt.Errorf("runs %s", due)
+		}
+		return nil
+	})
+	for i := 1; i < len(due); i++ {
+		if between := due[i].Sub(due[i-1]); between != 10*time.Second {
+			e.Errorf("the run after that of %s is due %s later", due[i-1], between)
+		}
+	}
+	e.Logf("%d runs", len(due))
+}
+
+// +drop:end

@@ -40,19 +40,19 @@ func TestNodeUpgrade(t *testing.T) {
 	steady, churned := newEnv(t), newEnv(t)
 	renamedBefore, renamedAfter := newEnv(t), newEnv(t)
 	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 	deploy, deployFormer := "make deploy IMG="+testImage, formerManifests()
 	steady.roll(deployFormer, formerImage)
 
-	sh(t, applyFoo(steady.namespace, "web", "spec: {deploymentName: web, replicas: 2}"))
+	steady.create("web", replicas(2))
 	// +drop:memcached
-	steady.apply("{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: items}, spec: {size: 2}}")
-	steady.kubectl("wait --for=condition=Ready --timeout=3m memcached/items")
+	steady.applyMemcached("items", 2)
+	steady.awaitMemcached("items", 2)
 	// +drop:end
 	// +drop:crontab
 	steady.startRuns()
 	// +drop:end
-	steady.awaitFoo("web")
+	steady.awaitReady("web")
 	before := steady.steadyPods()
 	mustStay := func() {
 		if diff := cmp.Diff(before, steady.steadyPods()); diff != "" {
@@ -60,7 +60,7 @@ func TestNodeUpgrade(t *testing.T) {
 		}
 	}
 	renamedBefore.beginRename()
-	churn := churned.startChurn()
+	churn := startLoad(t, churned.serveOne)
 
 	steady.roll(deploy, testImage)
 	mustStay()
@@ -75,6 +75,21 @@ func TestNodeUpgrade(t *testing.T) {
 	// +drop:crontab
 	steady.checkRuns()
 	// +drop:end
+}
+
+// serveOne creates a Foo, scales it, and deletes it when its Deployment has followed.
+func (e *env) serveOne(ctx context.Context, n int64) error {
+	const follow = `
+kubectl wait --for=condition=Ready foo/FOO --timeout=3m IN && kubectl scale foo FOO --replicas=0 IN &&
+kubectl wait --for=condition=Ready foo/FOO --timeout=3m IN && kubectl wait --for=jsonpath='{.spec.replicas}'=0 deployment/FOO IN &&
+kubectl delete foo FOO IN`
+	name := fmt.Sprintf("churn-%d", n)
+	command := "set -o errexit\n" + applyFoo(e.namespace, name, "spec: {deploymentName: FOO}") + follow
+	output, err := tryIn(ctx, strings.NewReplacer("FOO", name, "IN", "--namespace="+e.namespace).Replace(command))
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, output)
+	}
+	return nil
 }
 
 const formerImage = "registry.example.com/sample-controller:former"
@@ -92,7 +107,7 @@ func (e *env) roll(install, image string) {
 	sh(e.T, rolloutStatus)
 	e.awaitControllers()
 	e.eventually("a controller of "+image+" leads", func(ctx context.Context) error {
-		pod, err := leader(ctx)
+		pod, _, err := leader(ctx)
 		if err == nil && pod.Spec.Containers[0].Image != image {
 			err = errors.New("the leader is " + pod.Spec.Containers[0].Image)
 		}
@@ -104,11 +119,11 @@ func (e *env) roll(install, image string) {
 // beginRename renames the Deployment of a Foo. A quota keeps the Pods of the new one from being created.
 func (e *env) beginRename() {
 	e.Helper()
-	sh(e.T, applyFoo(e.namespace, "web", "spec: {deploymentName: before, replicas: 2}"))
-	e.awaitFoo("web")
+	e.create("x", deploymentName("before"), replicas(2))
+	e.awaitReady("x")
 	e.kubectl("create quota pods --hard=pods=2")
 	e.kubectl("wait --for=jsonpath='{.status.used.pods}'=2 --timeout=3m quota/pods")
-	sh(e.T, applyFoo(e.namespace, "web", "spec: {deploymentName: after, replicas: 2}"))
+	e.update(deploymentName("after"))
 	e.kubectl("wait --for=create --timeout=3m deployment/after")
 }
 
@@ -117,7 +132,7 @@ func (e *env) endRename() {
 	e.Helper()
 	e.kubectl("delete quota pods")
 	e.kubectl("wait --for=delete --timeout=3m deployment/before")
-	e.awaitFoo("web")
+	e.awaitReady("x")
 	if available := strings.TrimSpace(e.kubectl("get deployment/after --output='jsonpath={.status.availableReplicas}'")); available != "2" {
 		e.Errorf("%s Pods of the new Deployment are available", available)
 	}
@@ -148,7 +163,7 @@ func restarts(pod *corev1.Pod) (count int32) {
 func TestNodeRelease(t *testing.T) {
 	e := newEnv(t)
 	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 	release := filepath.Join(shared.work, "release")
 	chart := strings.TrimSpace(sh(t, "ls "+release+"/sample-controller-*.tgz"))
 	version := "v" + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(chart), "sample-controller-"), ".tgz")
@@ -165,19 +180,19 @@ func TestNodeRelease(t *testing.T) {
 			}
 		}
 		mustContain(t, sh(t, "kubectl logs deployment/sample-controller --namespace="+systemNamespace), `version="sample-controller `+version+" (commit ")
-		sh(t, applyFoo(e.namespace, name, "spec: {deploymentName: "+name+"}"))
-		e.awaitFoo(name)
+		e.create(name)
+		e.awaitReady(name)
 	}
 	sh(t, "kubectl apply -f "+release+"/install.yaml")
 	installed("by-kubectl")
-	shWithin(t, teardownTimeout, "make undeploy")
+	sh(t, "make undeploy")
 
 	helm := func(command string) {
 		sh(t, "helm "+command+" --namespace="+systemNamespace+" --wait")
 	}
 	helm("install sample-controller " + chart + " --create-namespace")
 	installed("by-helm")
-	shWithin(t, teardownTimeout, "make uninstall")
+	sh(t, "make uninstall")
 	helm("uninstall sample-controller")
 	sh(t, "kubectl delete namespace "+systemNamespace)
 }

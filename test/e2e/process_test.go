@@ -43,8 +43,6 @@ type process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
-	// container is the name of the container that the process attends, or "".
-	container string
 }
 
 // start runs the command line in the root of the repository. The test's cleanup ends the
@@ -101,9 +99,6 @@ func (p *process) running() bool {
 	return !errors.Is(syscall.Kill(-p.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
-// maxDump limits, in bytes, the output that is shown of a process that does not exit.
-const maxDump = 200_000
-
 // awaitExit waits until the process and all of its children have exited, and returns its
 // exit code.
 func (p *process) awaitExit() int {
@@ -114,7 +109,7 @@ func (p *process) awaitExit() int {
 		// Go's runtime prints the stacks of all goroutines and exits.
 		p.signal(syscall.SIGQUIT)
 		<-p.done
-		p.t.Fatalf("still running after %s:\n%s", exitTimeout, p.output()[max(0, len(p.output())-maxDump):])
+		p.t.Fatalf("still running after %s:\n%s", exitTimeout, p.output())
 	}
 	eventually(p.t, "the process group has exited", func(context.Context) error {
 		if p.running() {
@@ -211,14 +206,8 @@ func commandEnvironment(work, root string) ([]string, error) {
 // would type it, and returns its output. The test fails if the command fails.
 func sh(t *testing.T, command string) string {
 	t.Helper()
-	return shWithin(t, waitTimeout, command)
-}
-
-// shWithin is sh for a command that may take so long.
-func shWithin(t *testing.T, timeout time.Duration, command string) string {
-	t.Helper()
 	began := time.Now()
-	output, err := tryIn(t.Context(), timeout, command)
+	output, err := try(t, command)
 	t.Logf("$ %s   (%.1f s)\n%s", command, time.Since(began).Seconds(), output)
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
@@ -242,7 +231,7 @@ func shOnCleanup(t *testing.T, commands ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		for _, command := range commands {
-			if output, err := tryIn(context.WithoutCancel(t.Context()), waitTimeout, command); err != nil {
+			if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
 				t.Errorf("%s: %v: %s", command, err, output)
 			}
 		}
@@ -271,11 +260,11 @@ func shUntil(t *testing.T, command, pattern string) {
 
 // try runs a command line and returns its stdout and stderr.
 func try(t *testing.T, command string) (string, error) {
-	return tryIn(t.Context(), waitTimeout, command)
+	return tryIn(t.Context(), command)
 }
 
-func tryIn(ctx context.Context, timeout time.Duration, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func tryIn(ctx context.Context, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Dir = shared.root

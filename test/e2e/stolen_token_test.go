@@ -29,7 +29,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +38,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// attacker has a stolen token of the controller's service account, and tries what it allows in the
+// attacker has the rights of a stolen token of the controller's service account, and tries what they allow in the
 // namespace of the env. The API server stores nothing of it: all writes are dry runs.
 type attacker struct {
 	*env
@@ -114,7 +113,7 @@ func otherAttempts() []attempt {
 			"{metadata: {name: evil}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}}"},
 	}
 	// The controller has this right if a further kind owns them.
-	if !slices.Contains(shared.dependents, secrets) {
+	if !slices.Contains(shared.dependents(), secrets) {
 		attempts = append(attempts, attempt{"read a Secret", "GET " + core + secrets, ""})
 	}
 	return attempts
@@ -130,14 +129,19 @@ func createVictims(e *env) {
 	createCronTabVictims(e)   // +drop:crontab
 }
 
-// newAttacker returns a client with a token of that service account.
+// newAttacker returns a client that acts as that service account.
 func newAttacker(e *env, home, namespace, account string) *attacker {
 	e.Helper()
-	config := rest.AnonymousClientConfig(shared.config)
-	config.BearerToken, config.QPS, config.UserAgent = requestToken(e.T, namespace, account), -1, stolenToken
+	config := rest.CopyConfig(shared.config)
+	config.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + account
 	kube, err := kubernetes.NewForConfig(config)
 	e.must(err)
-	return &attacker{env: e, kube: kube, home: home, accountHome: namespace}
+	t := &attacker{env: e, kube: kube, home: home, accountHome: namespace}
+	e.eventually(account+" has its rights", func(ctx context.Context) error {
+		_, err := kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	return t
 }
 
 // in returns the attacker in another namespace.
@@ -151,7 +155,7 @@ func (t *attacker) in(e *env) *attacker {
 func (t *attacker) fill(text string) string {
 	t.Helper()
 	text = strings.NewReplacer("NS", t.namespace, "HOME", t.home, "ACCOUNT", t.accountHome).Replace(text)
-	for _, k := range shared.data {
+	for _, k := range shared.kinds {
 		placeholder := "OWNER(" + k.Kind + ")"
 		if !strings.Contains(text, placeholder) {
 			continue
@@ -229,60 +233,25 @@ func mustDocument(t *testing.T, cells ...string) {
 	}
 }
 
-// steal creates two service accounts with the same rights: one of another name, to which the
-// policy does not apply, and one with the name of the controller's. grant grants the rights.
-func steal(e *env, home *env, leases string, grant func(account string)) (free, bound *attacker) {
+// steal returns two attackers in the env's namespace, with the rights that the manifests grant in that other one:
+// with an account of another name, to which the policy does not apply, and with that of the controller.
+func steal(e *env, home string) (free, bound *attacker) {
 	e.Helper()
-	var attackers []*attacker
-	for _, account := range []string{"unbound", serviceAccount} {
-		// Their namespace is deleted later, and TestUndeploy looks for what the manifests leave behind.
-		shOnCleanup(e.T, fmt.Sprintf("kubectl delete serviceaccount %s --ignore-not-found --namespace=%s", account, home.namespace))
-		_, err := shared.kube.CoreV1().ServiceAccounts(home.namespace).Create(e.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-		if !apierrors.IsAlreadyExists(err) {
-			e.must(err)
-		}
-		grant(account)
-		attackers = append(attackers, newAttacker(e, leases, home.namespace, account))
+	const unbound = "unbound"
+	for i, ref := range rolesOf(e.T, home, serviceAccount) {
+		role := strings.ToLower(ref.Kind)
+		binding := fmt.Sprintf("%sbinding %s-%s-%d --namespace=%s", role, e.namespace, unbound, i, home)
+		shOnCleanup(e.T, "kubectl delete --ignore-not-found "+binding)
+		sh(e.T, fmt.Sprintf("kubectl create %s --%s=%s --serviceaccount=%s:%s", binding, role, ref.Name, home, unbound))
 	}
-	for _, t := range attackers {
-		e.eventually("the token has its rights", func(ctx context.Context) error {
-			_, err := t.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
-			return err
-		})
-	}
-	return attackers[0], attackers[1]
-}
-
-// stealFromCluster steals the token of the variant for the whole cluster.
-func stealFromCluster(e *env) (free, bound *attacker) {
-	e.Helper()
-	home := newEnv(e.T)
-	return steal(e, home, systemNamespace, func(account string) {
-		name := home.namespace + "-" + account
-		for _, ref := range rolesOf(e.T, systemNamespace, serviceAccount) {
-			options, kind := "", "clusterrolebinding"
-			if ref.Kind == "Role" {
-				options, kind = " --namespace="+systemNamespace, "rolebinding"
-			}
-			binding := fmt.Sprintf("%s %s-%s%s", kind, name, ref.Name, options)
-			shOnCleanup(e.T, "kubectl delete --ignore-not-found "+binding)
-			sh(e.T, fmt.Sprintf("kubectl create %s --%s=%s --serviceaccount=%s:%s", binding, strings.ToLower(ref.Kind), ref.Name, home.namespace, account))
+	free, bound = newAttacker(e, home, home, unbound), newAttacker(e, home, home, serviceAccount)
+	bound.eventually("the API server enforces the policy", func(context.Context) error {
+		if err := bound.try(deploymentAttempts()[0]); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("error %w", err)
 		}
+		return nil
 	})
-}
-
-// stealFromNamespace steals the token of the variant for one namespace.
-func stealFromNamespace(e *env) (free, bound *attacker) {
-	e.Helper()
-	e.installNamespaced()
-	return steal(e, e, e.namespace, func(account string) {
-		if account == serviceAccount {
-			return
-		}
-		for i, ref := range rolesOf(e.T, e.namespace, serviceAccount) {
-			sh(e.T, fmt.Sprintf("kubectl create rolebinding %s-%d --role=%s --serviceaccount=%s:%s --namespace=%s", account, i, ref.Name, e.namespace, account, e.namespace))
-		}
-	})
+	return free, bound
 }
 
 // TestStolenToken tries what an attacker with the service account's token can do, with and without
@@ -294,17 +263,9 @@ func TestStolenToken(t *testing.T) {
 	for _, e := range []*env{cluster, own, foreign} {
 		createVictims(e)
 	}
-	clusterFree, clusterBound := stealFromCluster(cluster)
-	ownFree, ownBound := stealFromNamespace(own)
-	without := deploymentAttempts()[0]
-	for _, bound := range []*attacker{clusterBound, ownBound} {
-		bound.eventually("the API server enforces the policy", func(context.Context) error {
-			if err := bound.try(without); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("error %w", err)
-			}
-			return nil
-		})
-	}
+	own.installNamespaced()
+	clusterFree, clusterBound := steal(cluster, systemNamespace)
+	ownFree, ownBound := steal(own, own.namespace)
 	attempts := slices.Concat(deploymentAttempts(), otherAttempts())
 	attempts = append(attempts, memcachedAttempts()...) // +drop:memcached
 	attempts = append(attempts, cronTabAttempts()...)   // +drop:crontab

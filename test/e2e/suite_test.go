@@ -16,10 +16,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package e2e tests the controller's binary on a real API server: the walkthroughs by the
+// commands that users type, and what only a real cluster shows. Run it with `make e2e` or
+// hack/e2e.sh, which start a cluster and remove it. The tests have the build tag e2e.
 package e2e
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +41,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
@@ -52,6 +56,8 @@ import (
 const (
 	// waitTimeout bounds every wait. It is generous because only a failing test uses it up.
 	waitTimeout = 180 * time.Second
+	// commandTimeout bounds every command. An undeploy deletes what the tests have left in hundreds of namespaces.
+	commandTimeout = 10 * time.Minute
 	// commandInterval is longer than apiInterval because each poll starts a process.
 	apiInterval     = 50 * time.Millisecond
 	commandInterval = 200 * time.Millisecond
@@ -69,11 +75,8 @@ type suite struct {
 	home string
 	// environment is the environment of commands, without HOME.
 	environment []string
-	// kinds and dependents are those of install.yaml: see readKinds.
-	kinds      []kind
-	dependents []string
-	// data are those in the testdata of the controllers.
-	data []*kinds.Data
+	// kinds are those of the controllers.
+	kinds []*kinds.Data
 
 	config    *rest.Config
 	kube      kubernetes.Interface
@@ -112,11 +115,10 @@ func newSuite() (*suite, error) {
 	}
 	s := &suite{work: work, root: root, home: filepath.Join(work, "home"), callerHome: os.Getenv("HOME")}
 	// The path is explicit because the caller's KUBECONFIG may name another cluster.
-	var errs [4]error
+	var errs [3]error
 	s.config, errs[0] = clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 	s.environment, errs[1] = commandEnvironment(work, root)
-	s.kinds, s.dependents, errs[2] = readKinds(root)
-	s.data, errs[3] = kinds.Read(root)
+	s.kinds, errs[2] = kinds.Read(root)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -200,49 +202,11 @@ func poll(t *testing.T, what string, interval time.Duration, check func(ctx cont
 	}
 }
 
-// consistently fails the test if check returns an error within the period. It covers what
-// must not happen, which no event announces.
-func consistently(t *testing.T, what string, period time.Duration, check func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), period)
-	defer cancel()
-	var failure error
-	// The poll's own error is the context's, after a period without a failure.
-	_ = wait.PollUntilContextCancel(ctx, apiInterval, true, func(context.Context) (bool, error) {
-		failure = check()
-		return failure != nil, nil
-	})
-	if failure != nil {
-		t.Fatalf("%s: %v", what, failure)
-	}
-}
-
-// kind is a kind that the controller reconciles, as its CRD describes it.
-type kind struct {
-	Group string
-	Names struct {
-		Kind, Plural, Singular string
-	}
-}
-
-// crd returns the name of the CRD, such as foos.samplecontroller.k8s.io.
-func (k kind) crd() string {
-	return k.Names.Plural + "." + k.Group
-}
-
-// finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
-// admission plugin demands for owner references to this kind. No request shows it in the
-// audit log.
-func (k kind) finalizersRight() string {
-	return rightOf("update", k.Group, k.Names.Plural+"/finalizers")
-}
-
-// manifest has the fields of CRDs, roles and bindings that tests read.
+// manifest has the fields of roles and bindings that tests read.
 type manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	Spec     kind
 	Rules    []rbacv1.PolicyRule
 	RoleRef  rbacv1.RoleRef
 	Subjects []rbacv1.Subject
@@ -263,63 +227,38 @@ func readManifests(text io.Reader) (manifests []manifest, err error) {
 	return manifests, err
 }
 
-// readKinds returns the kinds whose CRDs install.yaml has, and the resources of their
-// dependents, such as deployments.apps: those that its roles allow to create and watch.
-func readKinds(root string) (kinds []kind, dependents []string, err error) {
-	file, err := os.Open(filepath.Join(root, "artifacts/deploy/install.yaml"))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	manifests, err := readManifests(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	var rules []rbacv1.PolicyRule
-	for _, object := range manifests {
-		if object.Kind == "CustomResourceDefinition" {
-			kinds = append(kinds, object.Spec)
-		}
-		rules = append(rules, object.Rules...)
-	}
-	ours := func(group string) bool {
-		return slices.ContainsFunc(kinds, func(k kind) bool { return k.Group == group })
-	}
-	verbs := map[schema.GroupResource][]string{}
-	for _, rule := range singleRules(rules...) {
-		resource := schema.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
-		verbs[resource] = append(verbs[resource], rule.Verbs[0])
-	}
-	for resource, verbs := range verbs {
-		if slices.Contains(verbs, "create") && slices.Contains(verbs, "watch") && !ours(resource.Group) {
-			dependents = append(dependents, resource.String())
-		}
-	}
-	slices.Sort(dependents)
-	if len(kinds) == 0 || len(dependents) == 0 {
-		return nil, nil, errors.New("install.yaml has no CRDs, or no rights to what the controller creates")
-	}
-	return kinds, dependents, nil
+// crdOf returns the resource of the kind, such as foos.samplecontroller.k8s.io, which is the name of its CRD.
+func crdOf(k *kinds.Data) string {
+	return k.GVR().GroupResource().String()
 }
 
-// kindOfObject returns the kind whose name in lower case begins the object's name, as
-// those of TestEveryRightIsMissed do.
-func (s *suite) kindOfObject(name string) kind {
-	i := slices.IndexFunc(s.kinds, func(k kind) bool { return strings.HasPrefix(name, k.Names.Singular+"-") })
-	if i < 0 {
-		return kind{}
+// finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
+// admission plugin demands for owner references to this kind. No request shows it in the
+// audit log.
+func finalizersRight(k *kinds.Data) string {
+	return rightOf("update", k.GVR().Group, k.Resource+"/finalizers")
+}
+
+// dependents returns the resources of what the controllers create, such as deployments.apps.
+func (s *suite) dependents() []string {
+	var names []string
+	for _, k := range s.kinds {
+		for _, owned := range append([]kinds.Object{k.Owns.Object}, k.Also...) {
+			names = append(names, owned.GVR().GroupResource().String())
+		}
 	}
-	return s.kinds[i]
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // resources returns the resources of all kinds and of their dependents, as arguments of
 // kubectl.
 func (s *suite) resources() string {
-	var names []string
+	names := s.dependents()
 	for _, k := range s.kinds {
-		names = append(names, k.crd())
+		names = append(names, crdOf(k))
 	}
-	return strings.Join(append(names, s.dependents...), ",")
+	return strings.Join(names, ",")
 }
 
 // kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.
@@ -341,4 +280,89 @@ func requestToken(t *testing.T, namespace, account string) string {
 	request, err := shared.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
 	return request.Status.Token
+}
+
+// request is an entry of the API server's audit log. The tests count the controller's
+// writes there, because a superfluous write shows neither in the controller's log nor in the
+// objects.
+type request struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	UserAgent  string `json:"userAgent"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	Annotations map[string]string `json:"annotations"`
+	ObjectRef   struct {
+		APIGroup    string `json:"apiGroup"`
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// String returns the request without its response, such as "patch foos/status x".
+func (r *request) String() string {
+	return fmt.Sprintf("%s %s %s", r.Verb, r.resource(), r.ObjectRef.Name)
+}
+
+func (r *request) resource() string {
+	if r.ObjectRef.Subresource == "" {
+		return r.ObjectRef.Resource
+	}
+	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+}
+
+// right returns the right that allows the request.
+func (r *request) right() string {
+	return rightOf(r.Verb, r.ObjectRef.APIGroup, r.resource())
+}
+
+func rightOf(verb, group, resource string) string {
+	if group != "" {
+		resource = group + "/" + resource
+	}
+	return verb + " " + resource
+}
+
+// auditLog is the part of the audit log that has been read so far.
+type auditLog struct {
+	mu       sync.Mutex
+	offset   int64
+	requests []*request
+}
+
+// read returns all requests so far, in order.
+func (a *auditLog) read() ([]*request, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	file, err := os.Open(filepath.Join(shared.work, "cluster", "logs", "audit.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(a.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(file)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			// The API server is still writing a line without a newline.
+			return a.requests, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		r := &request{}
+		if err := json.Unmarshal(line, r); err != nil {
+			return nil, fmt.Errorf("line %q of the audit log: %w", line, err)
+		}
+		a.requests = append(a.requests, r)
+		a.offset += int64(len(line))
+	}
 }

@@ -31,7 +31,7 @@ func TestWalkthroughTenant(t *testing.T) {
 	shared.deploy(t)
 	command := "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default"
 	// +external:begin
-	k := shared.data[slices.IndexFunc(shared.data, func(k *kinds.Data) bool { return k.Kind == "Tenant" })]
+	k := shared.kinds[slices.IndexFunc(shared.kinds, func(k *kinds.Data) bool { return k.Kind == "Tenant" })]
 	service := k.StartService(t.Context())
 	command += " " + strings.Join(k.Flags(service), " ")
 	// +external:end

