@@ -27,7 +27,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,35 +103,14 @@ func Own(i int, deployment *appsv1.Deployment) {
 
 // Foreign returns Deployment number i of a Helm chart, rolled out.
 func Foreign(i int) *appsv1.Deployment {
-	labels := map[string]string{
-		"app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": fmt.Sprintf("shop-%06d", i), "app.kubernetes.io/version": "4.2.1",
-		"app.kubernetes.io/component": "backend", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "shop-4.2.1",
-	}
-	container := corev1.Container{
-		Name: "shop", Image: "registry.example.com/shop/backend:4.2.1", Args: []string{"--listen=:8080", "--log-format=json"},
-		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-		},
-		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}}},
-		VolumeMounts:   []corev1.VolumeMount{{Name: "config", MountPath: "/etc/shop"}},
-	}
+	name := fmt.Sprintf("shop-%06d", i)
+	deployment := Created(name, name, "registry.example.com/shop/backend:4.2.1", ptr.To[int32](3))
+	deployment.Namespace, deployment.Labels = storedNamespace(i), map[string]string{"app.kubernetes.io/instance": name, ManagedBy: "Helm"}
+	deployment.Annotations = map[string]string{"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": storedNamespace(i)}
+	container := &deployment.Spec.Template.Spec.Containers[0]
+	container.Args = []string{"--listen=:8080", "--log-format=json"}
 	for v := range 8 {
 		container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SHOP_SETTING_%d", v), Value: fmt.Sprintf("https://service-%d.example.com", v)})
-	}
-	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("shop-%06d", i), Namespace: storedNamespace(i), Labels: labels,
-			Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": storedNamespace(i)}},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](3),
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/instance": labels["app.kubernetes.io/instance"]}},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{container}, ServiceAccountName: "shop",
-					Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "shop"}}}}}},
-			},
-		},
 	}
 	fillIn(deployment, i, 3)
 	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("helm", ""))
