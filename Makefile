@@ -96,6 +96,10 @@ hostile: ## Measure what others notice of a namespace with ten thousand failing 
 	@hack/e2e.sh -tags=e2e,hostile -run=^TestHostile
 # +drop:end
 
+.PHONY: soak
+soak: ## Leave many Foos alone for ten minutes, over resyncs and restarts, and see that nothing is written
+	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
+
 # +drop:mutation
 .PHONY: mutate
 mutate: ## Change each operator of the code and see that a unit test fails (PKGS)

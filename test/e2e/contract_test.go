@@ -57,6 +57,25 @@ func TestContract(t *testing.T) {
 	})
 }
 
+// TestContractAdoption has a Deployment adopted by the command that the condition advises.
+func TestContractAdoption(t *testing.T) {
+	t.Parallel()
+	e := startEnv(t, "")
+	e.create("x", replicas(2))
+	e.awaitReady("x")
+	before := e.deployment("x")
+	e.kubectl("delete foo x --cascade=orphan")
+	foo := e.create("x", replicas(1))
+	command := fmt.Sprintf("kubectl annotate deployment x %s=x -n %s", v1alpha1.AdoptByAnnotation, e.namespace)
+	e.awaitReason("x", v1alpha1.ReasonDeploymentNotOwned, "has no controller; have it adopted with "+command+",")
+	sh(t, command)
+	e.awaitReady("x")
+	after := e.deployment("x")
+	if !metav1.IsControlledBy(after, foo) || *after.Spec.Replicas != 1 || after.UID != before.UID || after.Annotations[v1alpha1.AdoptByAnnotation] != "" {
+		t.Errorf("the Deployment was %+v and became %+v", before, after)
+	}
+}
+
 // +drop:rename
 
 // TestContractRename stalls a rename, and shows what follows from the equal selectors of both Deployments
