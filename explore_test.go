@@ -29,65 +29,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	generated "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/sim"
 )
-
-// The clients and informers that the Foo controller gets while it is explored. A method that is not here panics.
-type (
-	exploredKube struct {
-		kubernetes.Interface
-		explore.Env
-	}
-	exploredApps struct {
-		appsclient.AppsV1Interface
-		explore.Env
-	}
-	exploredDeployments struct {
-		explore.ResourceClient[*appsv1.Deployment]
-		otherDeploymentMethods
-	}
-	otherDeploymentMethods struct{ appsclient.DeploymentInterface }
-	exploredFooClientset   struct {
-		clientset.Interface
-		explore.Env
-	}
-	exploredFooGroup struct {
-		fooclient.SamplecontrollerV1alpha1Interface
-		explore.Env
-	}
-	exploredFoos struct {
-		explore.ResourceClient[*v1alpha1.Foo]
-		otherFooMethods
-	}
-	otherFooMethods struct{ fooclient.FooInterface }
-)
-
-func (k exploredKube) AppsV1() appsclient.AppsV1Interface { return exploredApps{Env: k.Env} }
-
-func (a exploredApps) Deployments(string) appsclient.DeploymentInterface {
-	return exploredDeployments{ResourceClient: explore.ResourceClient[*appsv1.Deployment]{Env: a.Env, Resource: sim.Deployments}}
-}
-
-func (c exploredFooClientset) SamplecontrollerV1alpha1() fooclient.SamplecontrollerV1alpha1Interface {
-	return exploredFooGroup{Env: c.Env}
-}
-
-func (g exploredFooGroup) Foos(string) fooclient.FooInterface {
-	return exploredFoos{ResourceClient: explore.ResourceClient[*v1alpha1.Foo]{Env: g.Env, Resource: sim.Foos}}
-}
-
-func (f exploredFoos) List(context.Context, metav1.ListOptions) (*v1alpha1.FooList, error) {
-	return &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: f.Env.Present()}}, nil
-}
 
 // newExplored returns the Foo controller for test/explore.
 func newExplored(ctx context.Context, env explore.Env) explore.Controller {
@@ -95,7 +45,7 @@ func newExplored(ctx context.Context, env explore.Env) explore.Controller {
 	explore.Inform(env, newFooDescriptor().Informers, kubeInformers)
 	explore.Inform(env, newFooDescriptor().Informers, informers)
 	c, err := NewController(ctx, ControllerOptions{
-		KubeClient: exploredKube{Env: env}, FooClient: exploredFooClientset{Env: env},
+		KubeClient: kubernetes.NewForConfigOrDie(env.Config()), FooClient: clientset.NewForConfigOrDie(env.Config()),
 		Deployments: kubeInformers.Apps().V1().Deployments(), Foos: informers.Samplecontroller().V1alpha1().Foos(), Options: env.Options(fooKind),
 	})
 	if err != nil {

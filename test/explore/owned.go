@@ -19,10 +19,7 @@ package explore
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,8 +28,6 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -378,26 +373,4 @@ func find(store *sim.Store, resource, name string) sim.Object {
 
 func hasUID(store *sim.Store, resource string, uid types.UID) bool {
 	return slices.ContainsFunc(store.Objects(resource), func(object sim.Object) bool { return object.GetUID() == uid })
-}
-
-// RoundTrip implements http.RoundTripper for clients of the external service.
-func (e Env) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	must(err)
-	item := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: path.Base(r.URL.Path)}, Data: map[string]string{"": string(body)}}
-	request := &sim.Request{Verb: strings.ToLower(r.Method), Resource: Items, Name: item.Name}
-	if r.Method == http.MethodPut {
-		request.Object = item
-	}
-	object, err := e.Send(request)
-	response := &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
-	switch {
-	case apierrors.IsNotFound(err):
-		response.StatusCode = http.StatusNotFound
-	case err != nil:
-		return nil, err
-	case r.Method == http.MethodGet:
-		response.Body = io.NopCloser(strings.NewReader(object.(*corev1.ConfigMap).Data[""]))
-	}
-	return response, nil
 }

@@ -17,10 +17,14 @@ limitations under the License.
 package explore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,13 +32,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
@@ -53,7 +56,6 @@ type process struct {
 	worker    *controller.Worker
 	resources []sim.Resource
 	informers []*informer
-	fakes     []*clienttesting.Fake
 	memory    *memory
 	clock     *fakeClock
 	queue     *fakeQueue
@@ -134,50 +136,6 @@ func Inform[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](env Env,
 	}
 }
 
-// BuiltIn returns a fake clientset of the built-in kinds, and a factory of their informers. It makes that, and own, the
-// fake of the controller's own kinds, send their requests to the explorer's API server. A fake holds a lock while it
-// waits: there can be only one sync at once.
-func (e Env) BuiltIn(scheme *runtime.Scheme, own *clienttesting.Fake, informers []app.Informer) (kubernetes.Interface, kubeinformers.SharedInformerFactory) {
-	kube := &kubefake.Clientset{}
-	e.process.fakes = []*clienttesting.Fake{&kube.Fake, own}
-	for _, fake := range e.process.fakes {
-		fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { return e.react(scheme, action) })
-	}
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	Inform(e, informers, factory)
-	return kube, factory
-}
-
-func (e Env) react(scheme *runtime.Scheme, action clienttesting.Action) (bool, runtime.Object, error) {
-	r := &sim.Request{Verb: action.GetVerb(), Resource: action.GetResource().Resource, Subresource: action.GetSubresource()}
-	switch action := action.(type) {
-	case clienttesting.ListActionImpl:
-		kind := action.GetKind()
-		kind.Kind += "List"
-		list, err := scheme.New(kind)
-		if err == nil {
-			list.(metav1.ListInterface).SetResourceVersion(e.process.present)
-		}
-		return true, list, err
-	case clienttesting.CreateActionImpl:
-		r.Object, _ = action.GetObject().(sim.Object)
-		r.Name, r.DryRun = r.Object.GetName(), len(action.GetCreateOptions().DryRun) > 0
-	case clienttesting.PatchActionImpl:
-		r.Name, r.Patch, r.PatchType = action.GetName(), action.GetPatch(), action.GetPatchType()
-	case clienttesting.DeleteActionImpl:
-		r.Name, r.Options = action.GetName(), action.GetDeleteOptions()
-	case clienttesting.GetActionImpl:
-		r.Name = action.GetName()
-	default:
-		panic(fmt.Sprintf("unexpected request: %s %s", r.Verb, r.Resource))
-	}
-	object, err := e.Send(r)
-	if object == nil {
-		return true, nil, err
-	}
-	return true, object, err
-}
-
 // start starts a process of the controller with empty caches.
 func start(ctx context.Context, kind Kind, at time.Time) *process {
 	p := &process{
@@ -218,9 +176,6 @@ func (p *process) takeOver() {
 // sync begins the sync of a key and returns its first request, nil if it ends without one.
 func (p *process) sync(number int, key cache.ObjectName) *sim.Request {
 	p.queue.keys = slices.DeleteFunc(slices.Clone(p.queue.keys), func(other cache.ObjectName) bool { return other == key })
-	for _, fake := range p.fakes {
-		fake.ClearActions()
-	}
 	p.running = number
 	p.keys <- key
 	return <-p.turns
@@ -239,52 +194,79 @@ func (p *process) abandon(number int) {
 	}
 }
 
-// ResourceClient has the requests that controllers make. Any other one panics.
-type ResourceClient[T sim.Object] struct {
-	Env      Env
-	Resource string
+// Config returns what clients need whose requests the explorer answers.
+func (e Env) Config() *rest.Config {
+	return &rest.Config{Host: "http://explored", Transport: e, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 }
 
-func (c ResourceClient[T]) do(r *sim.Request) (none T, err error) {
-	r.Resource = c.Resource
-	if object, err := c.Env.Send(r); object != nil || err != nil {
-		object, _ := object.(T)
-		return object, err
+// RoundTrip implements http.RoundTripper. It waits until the explorer lets the request be answered.
+func (e Env) RoundTrip(incoming *http.Request) (*http.Response, error) {
+	r := e.read(incoming)
+	if r.Name == "" {
+		return respond(http.StatusOK, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: e.process.present}}), nil
 	}
-	return none, nil
-}
-
-// Send waits until the explorer lets the request be answered.
-func (e Env) Send(r *sim.Request) (sim.Object, error) {
-	p := e.process
-	number := p.running
-	p.turns <- r
-	a := <-p.answers[number]
-	if a.err != nil || a.object == nil {
+	number := e.process.running
+	e.process.turns <- r
+	a := <-e.process.answers[number]
+	if item, ok := a.object.(*corev1.ConfigMap); ok && r.Resource == Items {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(item.Data[""]))}, nil
+	}
+	var refused apierrors.APIStatus
+	switch {
+	case errors.As(a.err, &refused):
+		status := refused.Status()
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		return respond(int(status.Code), &status), nil
+	case a.err != nil:
 		return nil, a.err
+	case a.object == nil:
+		return respond(http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess}), nil
 	}
-	return a.object.DeepCopyObject().(sim.Object), nil
+	return respond(http.StatusOK, a.object), nil
 }
 
-// Get implements the typed client.
-func (c ResourceClient[T]) Get(_ context.Context, name string, _ metav1.GetOptions) (T, error) {
-	return c.do(&sim.Request{Verb: "get", Name: name})
+// read reads a request, without a name for a list. Any other one panics.
+func (e Env) read(incoming *http.Request) *sim.Request {
+	var body []byte
+	var err error
+	if incoming.Body != nil {
+		body, err = io.ReadAll(incoming.Body)
+		must(err)
+	}
+	r, verbs := &sim.Request{}, map[string]string{"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "put", "DELETE": "delete"}
+	r.Verb, r.DryRun = verbs[incoming.Method], incoming.URL.Query().Has("dryRun")
+	switch path := strings.Split(incoming.URL.Path, "/"); slices.Index(path, "namespaces") {
+	case -1:
+		// A list in all namespaces, or an item of an external service.
+		if r.Resource = Items; path[len(path)-2] == Items {
+			r.Name = path[len(path)-1]
+		}
+	default:
+		path = append(path[slices.Index(path, "namespaces")+2:], "", "")
+		r.Resource, r.Name, r.Subresource = path[0], path[1], path[2]
+	}
+	switch r.Verb {
+	case "create":
+		i := slices.IndexFunc(e.process.resources, func(resource sim.Resource) bool { return resource.Resource == r.Resource })
+		r.Object = e.process.resources[i].New()
+		must(json.Unmarshal(body, r.Object))
+		r.Name = r.Object.GetName()
+	case "put":
+		r.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Data: map[string]string{"": string(body)}}
+	case "patch":
+		r.Patch, r.PatchType = body, types.PatchType(incoming.Header.Get("Content-Type"))
+	case "delete":
+		if len(body) > 0 {
+			must(json.Unmarshal(body, &r.Options))
+		}
+	}
+	return r
 }
 
-// Create implements the typed client.
-func (c ResourceClient[T]) Create(_ context.Context, object T, options metav1.CreateOptions) (T, error) {
-	return c.do(&sim.Request{Verb: "create", Name: object.GetName(), Object: object, DryRun: len(options.DryRun) > 0})
-}
-
-// Patch implements the typed client.
-func (c ResourceClient[T]) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, subresources ...string) (T, error) {
-	return c.do(&sim.Request{Verb: "patch", Name: name, Patch: patch, PatchType: kind, Subresource: strings.Join(subresources, "/")})
-}
-
-// Delete implements the typed client.
-func (c ResourceClient[T]) Delete(_ context.Context, name string, options metav1.DeleteOptions) error {
-	_, err := c.do(&sim.Request{Verb: "delete", Name: name, Options: options})
-	return err
+func respond(code int, object any) *http.Response {
+	text, err := json.Marshal(object)
+	must(err)
+	return &http.Response{StatusCode: code, Body: io.NopCloser(bytes.NewReader(text)), Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
 // notification is what an event handler is told, after the store has it.
@@ -442,6 +424,3 @@ func (c *fakeClock) AfterFunc(delay time.Duration, call func()) clock.Timer {
 	c.add(timer{due: c.Now().Add(delay), call: call})
 	return nil
 }
-
-// Present is the resource version of a consistent list.
-func (e Env) Present() string { return e.process.present }

@@ -25,13 +25,15 @@ import (
 	"testing"
 	"time"
 
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/sim"
@@ -105,9 +107,9 @@ func exploredKind(jobs func(*sim.Store, string)) explore.Kind {
 
 // buildExplored builds the controller for test/explore.
 func buildExplored(ctx context.Context, env explore.Env) explore.Controller {
-	own := &clientfake.Clientset{}
-	kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-	informers := externalversions.NewSharedInformerFactory(own, 0)
+	kube, own := kubernetes.NewForConfigOrDie(env.Config()), clientset.NewForConfigOrDie(env.Config())
+	kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
+	explore.Inform(env, NewDescriptor().Informers, kubeInformers)
 	explore.Inform(env, NewDescriptor().Informers, informers)
 	c, err := New(ctx, Options{
 		KubeClient: kube, Client: own, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(), Options: env.Options("CronTab"),

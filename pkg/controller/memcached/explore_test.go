@@ -22,13 +22,16 @@ import (
 	"slices"
 	"testing"
 
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/explore"
@@ -40,9 +43,9 @@ import (
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "memcached", scheme.Scheme)
 	owned.Kind.Build = func(ctx context.Context, env explore.Env) explore.Controller {
-		own := &clientfake.Clientset{}
-		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-		informers := externalversions.NewSharedInformerFactory(own, 0)
+		kube, own := kubernetes.NewForConfigOrDie(env.Config()), clientset.NewForConfigOrDie(env.Config())
+		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
+		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		c, err := New(ctx, Options{
 			KubeClient: kube, Client: own, Memcacheds: informers.Cache().V1alpha1().Memcacheds(), Deployments: kubeInformers.Apps().V1().Deployments(),

@@ -21,12 +21,15 @@ import (
 	"net/http" // +external
 	"testing"
 
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1" // +external
 
 	"example.com/sample-controller/test/explore"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/newkind/pkg/app"
-	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
+	clientset "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
 	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
 )
@@ -38,9 +41,9 @@ import (
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "tenant", scheme.Scheme)
 	owned.Kind.Build = func(_ context.Context, env explore.Env) explore.Controller {
-		own := &clientfake.Clientset{}
-		kube, kubeInformers := env.BuiltIn(scheme.Scheme, &own.Fake, NewDescriptor().Informers)
-		informers := externalversions.NewSharedInformerFactory(own, 0)
+		kube, own := kubernetes.NewForConfigOrDie(env.Config()), clientset.NewForConfigOrDie(env.Config())
+		kubeInformers, informers := kubeinformers.NewSharedInformerFactory(kube, 0), externalversions.NewSharedInformerFactory(own, 0)
+		explore.Inform(env, NewDescriptor().Informers, kubeInformers)
 		explore.Inform(env, NewDescriptor().Informers, informers)
 		c, err := New(&app.ControllerContext{KubeClient: kube, Client: own, KubeInformers: kubeInformers, Informers: informers, Options: env.Options(tenantKind)})
 		fixture.Must(err)
