@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run everything CI runs: verify, lint, unit, e2e, and a part of the other suites
+test: ## Run verify, lint, unit and e2e, and a part of check, compare and failover
 	@hack/test.sh
 
 .PHONY: verify

@@ -19,7 +19,7 @@
 #
 #   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run TestContract
 #
-# SUITE is e2e, which is the default, or one of those that `make help` describes.
+# SUITE is e2e, which is the default, or one of SUITES below, which `make help` describes.
 #
 #   COMPARE_REQUESTS  how many requests compare sends, default 100000 # +drop:compare
 #   CHECK=part        each fault once in each class of request and in each watch, as `check -part` # +drop:check

@@ -147,7 +147,7 @@ func convert(o *options, files []*tree.File) (converted []*tree.File) {
 var (
 	externalText = regexp.MustCompile(`(?s)[ \t]*(?://|#|<!--) \+external:begin(?: -->)?\n?(.*?)[ \t]*(?://|#|<!--) \+external:end(?: -->)?\n?`)
 	externalLine = regexp.MustCompile(`(?m)^(.*\S) *(?://|#|<!--) \+external(?: -->)?( \|)?\n`)
-	plainLine    = regexp.MustCompile(`(?m)^([ \t]*)// \+plain (.*\n)`)
+	plainLine    = regexp.MustCompile(`(?m)^([ \t]*)(?://|#) \+plain (.*\n)`)
 )
 
 // external returns a file of the living kind with what is about the external service, or without, "" if it is about
@@ -245,7 +245,8 @@ const next = `Added the kind %[1]s: git status shows the files.
 Next:
 
   go test ./pkg/controller/%[2]s .
-  make run    # it starts with the controller of %[5]s once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run
+  make run    # it starts with the controller of %[5]s once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run;
+              # with EXTERNAL=yes it needs the flag --%[2]s-endpoint (docs/%[2]s.md)
 
 Then make it yours (CONTRIBUTING.md, "Adding a controller"): edit pkg/apis/%[3]s/%[4]s/types.go, what is desired in
 pkg/controller/%[2]s/%[2]s.go, its tests and testdata/suites.yaml, and docs/%[2]s.md; then make generate.

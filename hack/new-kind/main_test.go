@@ -78,7 +78,7 @@ func TestOptionsAreRefused(t *testing.T) {
 // copied, or of an external service without one, and each rule of the contract has a test.
 func TestConvert(t *testing.T) {
 	old := map[string]*regexp.Regexp{
-		"yes": regexp.MustCompile(`(?i:tenant|tenancy|newkind|\bbars? up\b)|\bZ[0-9]|\+(external|plain)`), "": regexp.MustCompile(`(?i:tenant|tenancy|newkind|external service|\bitem(?:ID)?\b)|\bZ[0-9]|\+(external|plain)|flag`),
+		"yes": regexp.MustCompile(`(?i:tenant|tenancy|newkind|\bbars? up\b)|\bZ[0-9]|\+(external|plain)`), "": regexp.MustCompile(`(?i:tenant|tenancy|newkind|external service|finalizers'|\bitem(?:ID)?\b)|\bZ[0-9]|\+(external|plain)|flag`),
 	}
 	shared := regexp.MustCompile(`^main\.go$|/(alerts\.yaml|dashboard\.json|kustomization\.yaml)$`)
 	rule := regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`)

@@ -282,3 +282,11 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeat: the command that repeats a finding says which cluster, and can be typed.
+func TestRepeat(t *testing.T) {
+	c := &checker{options: &options{kubeconfig: "k", command: []string{"./x", "--kubeconfig={}"}}, report: report{Suite: "s.yaml"}}
+	if got, want := c.repeat("created | 409"), `go run ./test/check -suite s.yaml -only 'created | 409' -kubeconfig k -- ./x '--kubeconfig={}'`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -57,9 +57,10 @@ func main() {
 
 // options are what all suites share.
 type options struct {
-	cluster   *cluster
-	command   []string
-	dir, only string
+	cluster *cluster
+	command []string
+	// dir is for temporary files.
+	kubeconfig, dir, only string
 	// keep leaves the namespaces behind.
 	part, keep bool
 	// slots bounds the runs at the same time.
@@ -74,7 +75,7 @@ func check(ctx context.Context) (bool, error) {
 		files = append(files, file)
 		return nil
 	})
-	kubeconfig := flag.String("kubeconfig", "", "the kubeconfig `file` of the cluster, by default that of kubectl")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file` of the cluster, by default that of kubectl")
 	flag.StringVar(&o.only, "only", "", "run only the scenarios or runs whose `name` begins so")
 	flag.BoolVar(&o.part, "part", false, "inject each fault once into each class of request, and once into each watch")
 	flag.BoolVar(&o.keep, "keep", false, "do not delete the namespaces of the runs, for a cluster that is deleted itself")
@@ -87,7 +88,7 @@ func check(ctx context.Context) (bool, error) {
 		return false, errors.New("usage: check -suite FILE [FLAGS] -- COMMAND --kubeconfig={}")
 	}
 	var err error
-	if o.cluster, err = newCluster(*kubeconfig); err != nil {
+	if o.cluster, err = newCluster(o.kubeconfig); err != nil {
 		return false, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	if o.dir, err = os.MkdirTemp("", "check-"); err != nil {
@@ -356,7 +357,11 @@ func (f *finding) text() string {
 
 // repeat returns the command that repeats one run.
 func (c *checker) repeat(id string) string {
-	command := slices.Concat([]string{"go", "run", "./test/check", "-suite", c.report.Suite, "-only", id, "--"}, c.command)
+	command := []string{"go", "run", "./test/check", "-suite", c.report.Suite, "-only", id}
+	if c.kubeconfig != "" {
+		command = append(command, "-kubeconfig", c.kubeconfig)
+	}
+	command = slices.Concat(command, []string{"--"}, c.command)
 	for i, word := range command {
 		if strings.ContainsAny(word, " \t\n;&|<>()$`\\\"'*?[]#~{}") {
 			command[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -35,7 +35,7 @@ import (
 const restricted = `{"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":101,"seccompProfile":{"type":"RuntimeDefault"}},
 	"containers":[{"name":"nginx","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}}}`
 
-// TestContract has what a simulated cluster would not show of the Foo contract, and executes what conditions advise: a
+// TestContract has what a simulated cluster would not show of the Foo contract: a
 // Pod Security level that refuses the Pods makes the Foo stalled, and an autoscaler works on the Foo.
 func TestContract(t *testing.T) {
 	t.Parallel()

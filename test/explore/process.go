@@ -225,7 +225,7 @@ func (e Env) RoundTrip(incoming *http.Request) (*http.Response, error) {
 	return respond(http.StatusOK, a.object), nil
 }
 
-// read reads a request, without a name for a list. Any other one panics.
+// read reads a request, without a name for a list.
 func (e Env) read(incoming *http.Request) *sim.Request {
 	var body []byte
 	var err error
