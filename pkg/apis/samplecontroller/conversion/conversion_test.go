@@ -19,9 +19,7 @@ package conversion
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"math/rand"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,14 +30,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"pgregory.net/rapid"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
 // decoded decodes a JSON object; numbers keep their text.
-func decoded(t fataler, text []byte) map[string]any {
+func decoded(t *testing.T, text []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var object map[string]any
@@ -49,11 +46,7 @@ func decoded(t fataler, text []byte) map[string]any {
 	return object
 }
 
-type fataler interface {
-	Fatalf(format string, args ...any)
-}
-
-func encoded(t fataler, object any) []byte {
+func encoded(t *testing.T, object any) []byte {
 	text, err := json.Marshal(object)
 	if err != nil {
 		t.Fatalf("%v: %v", object, err)
@@ -61,7 +54,7 @@ func encoded(t fataler, object any) []byte {
 	return text
 }
 
-func converted(t fataler, foo []byte, to string) []byte {
+func converted(t *testing.T, foo []byte, to string) []byte {
 	text, err := Convert(foo, to)
 	if err != nil {
 		t.Fatalf("%s: %v", foo, err)
@@ -77,14 +70,13 @@ func TestConvert(t *testing.T) {
 	const metadata = `"metadata":{"name":"x","uid":"1","annotations":{"a":"b"},"managedFields":[{"fieldsV1":{"f:spec":{}}}]}`
 	for name, specs := range map[string][2]string{
 		"all fields":                      {`{"deploymentName":"d","replicas":3,"image":"i"}`, `{"deployment":{"name":"d","image":"i"},"replicas":3}`},
-		"no image":                        {`{"deploymentName":"d"}`, `{"deployment":{"name":"d"}}`},
 		"an image and no name":            {`{"image":"i"}`, `{"deployment":{"image":"i"}}`},
 		"empty values are kept":           {`{"deploymentName":"","image":""}`, `{"deployment":{"name":"","image":""}}`},
 		"an empty spec":                   {`{}`, `{}`},
 		"null":                            {`null`, `null`},
 		"a spec that is a string is kept": {`"x"`, `"x"`},
 		"values of other types are moved": {`{"deploymentName":1,"image":null}`, `{"deployment":{"name":1,"image":null}}`},
-		"an unknown field":                {`{"deploymentName":"d","new":[1]}`, `{"deployment":{"name":"d"},"new":[1]}`},
+		"an unknown field":                {`{"deploymentName":"d","new":[1.50]}`, `{"deployment":{"name":"d"},"new":[1.50]}`},
 		"an unknown field of deployment":  {`{"deploymentName":"d","deployment":{"new":1}}`, `{"deployment":{"name":"d","new":1}}`},
 		"an empty deployment":             {`{"deployment":{}}`, `{"deployment":{}}`},
 		"a deployment that is null":       {`{"deployment":null}`, `{"deployment":null}`},
@@ -118,15 +110,11 @@ func TestConvertRefuses(t *testing.T) {
 	const versions = `the versions are ["samplecontroller.k8s.io/v1alpha1" "samplecontroller.k8s.io/v1beta1"]`
 	for name, c := range map[string]struct{ object, to, want string }{
 		"another kind":             {`{"kind":"Bar","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "Bar" is not Foo`},
-		"no kind":                  {`{"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
 		"a kind that is an object": {`{"kind":{},"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
 		"another version":          {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/none"}`, beta(), `apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/none" to "samplecontroller.k8s.io/v1beta1": ` + versions},
-		"no version":               {`{"kind":"Foo"}`, beta(), `apiVersion: cannot convert a Foo from "" to "samplecontroller.k8s.io/v1beta1": ` + versions},
 		"to another version":       {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, "samplecontroller.k8s.io/none", `apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/none": ` + versions},
-		"of another group":         {`{"kind":"Foo","apiVersion":"example.com/v1beta1"}`, "example.com/v1beta1", `apiVersion: cannot convert a Foo from "example.com/v1beta1" to "example.com/v1beta1": ` + versions},
 		"too many fields":          {"{" + strings.Repeat(`"a":1,`, maxFields) + `"kind":"Foo"}`, beta(), "decoding a Foo: an object has more than 1000 fields"},
 		"not an object":            {`[]`, beta(), "decoding a Foo: not an object"},
-		"an empty text":            {``, beta(), "decoding a Foo: unexpected end of JSON input"},
 		"null":                     {`null`, beta(), `kind: "" is not Foo`},
 		"truncated JSON":           {`{"kind":"Foo"`, beta(), "decoding a Foo: unexpected end of JSON input"},
 	} {
@@ -198,46 +186,6 @@ func sameFoo(t *testing.T, a *v1alpha1.Foo, b *v1beta1.Foo) {
 	if diff := cmp.Diff(string(encoded(t, want)), string(encoded(t, got))); diff != "" {
 		t.Errorf("v1alpha1 and v1beta1 (-v1alpha1 +v1beta1):\n%s", diff)
 	}
-}
-
-// anyJSON draws a JSON value.
-func anyJSON(depth int) *rapid.Generator[any] {
-	values := []*rapid.Generator[any]{
-		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.Float64Range(-1e9, 1e9).AsAny(), rapid.String().AsAny(),
-	}
-	if depth > 0 {
-		values = append(values, rapid.SliceOfN(anyJSON(depth-1), 0, 3).AsAny(), anyObject(depth-1).AsAny())
-	}
-	return rapid.OneOf(values...)
-}
-
-// anyObject draws an object with known and unknown fields.
-func anyObject(depth int) *rapid.Generator[map[string]any] {
-	names := []string{"deploymentName", "image", "name", "deployment", "replicas", "new", "x"}
-	return rapid.MapOfN(rapid.SampledFrom(names), anyJSON(depth), 0, 5)
-}
-
-// TestRoundTripOfAnything converts random JSON to the other version and back without loss.
-// It leaves out fields of the other version, which the API server drops before it calls
-// the webhook.
-func TestRoundTripOfAnything(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		from, to, taken := alpha(), beta(), []string{"deployment"}
-		if rapid.Bool().Draw(t, "from v1beta1") {
-			from, to, taken = beta(), alpha(), slices.Collect(maps.Keys(moved()))
-		}
-		foo := anyObject(3).Draw(t, "foo")
-		spec := anyObject(3).Draw(t, "spec")
-		for _, name := range taken {
-			delete(spec, name)
-		}
-		foo["kind"], foo["apiVersion"], foo["spec"] = "Foo", from, spec
-		before := encoded(t, foo)
-		after := converted(t, converted(t, before, to), from)
-		if diff := cmp.Diff(decoded(t, before), decoded(t, after)); diff != "" {
-			t.Errorf("there and back (-before +after):\n%s", diff)
-		}
-	})
 }
 
 // FuzzConvert checks that no text makes Convert panic, and that its results can be
