@@ -17,11 +17,9 @@ limitations under the License.
 package app
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -50,12 +48,19 @@ func TestRunExitCodes(t *testing.T) {
 	if arguments := os.Getenv(variable); arguments != "" {
 		os.Exit(Run(newTestProgram(&testEnv{}), []string{arguments}))
 	}
-	for arguments, want := range map[string]int{"-help": 0, "-version": 0, "--workers=0": 2, "--master=http://127.0.0.1:1": 1} {
+	for arguments, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"-help": {0, "-first-size"}, "-version": {0, name + " "}, "--workers=0": {2, "see 'sample-controller -help'"},
+		"--master=http://127.0.0.1:1": {1, "The controller stopped"},
+	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunExitCodes$")
 		cmd.Env = append(os.Environ(), variable+"="+arguments)
 		output, err := cmd.CombinedOutput()
-		if got := cmd.ProcessState.ExitCode(); got != want || strings.Contains(string(output), "$Format") {
-			t.Errorf("%s: exit code %d, want %d: %v\n%s", arguments, got, want, err, output)
+		got, says := cmd.ProcessState.ExitCode(), string(output)
+		if got != want.code || !strings.Contains(says, want.says) || strings.Contains(says, "$Format") || strings.Contains(says, "panic") {
+			t.Errorf("%s: exit code %d, want %d: %v\n%s", arguments, got, want.code, err, says)
 		}
 	}
 }
@@ -283,21 +288,6 @@ func TestParseOptions(t *testing.T) {
 }
 
 const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns " // +drop:webhooks
-
-func TestFlagsOfTheProgram(t *testing.T) {
-	program, size := newTestProgram(nil), 0
-	program.Controllers[0].AddFlags = func(flags *flag.FlagSet) { flags.IntVar(&size, "first-size", 1, "") }
-	if _, err := parseOptions(program, []string{"--first-size=2"}, nil); err != nil || size != 2 {
-		t.Errorf("the size of a controller is %d, error %v", size, err)
-	}
-	var output bytes.Buffer
-	if _, err := parseOptions(program, []string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-help is the mistake %v", err)
-	}
-	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
-		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
-	}
-}
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.
 func TestMistakes(t *testing.T) {

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,7 @@ func newTestProgram(e *testEnv) *Program {
 			{
 				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml",
 				Informers: []Informer{{Resource: fooResource}},
+				AddFlags:  func(flags *flag.FlagSet) { flags.Int("first-size", 1, "") },
 				New: func(_ context.Context, c *ControllerContext) error {
 					return build(&e.foo, c, c.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer())
 				},
