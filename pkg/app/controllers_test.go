@@ -136,39 +136,6 @@ func (e *testEnv) working() string {
 	return strings.Join(working, " ")
 }
 
-// TestStandby is about a process whose caches are filled and that does not lead, and then
-// leads.
-func TestStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "", nil)
-		e.foo.keys = make(chan string, 10)
-		elected := make(chan struct{})
-		e.lead = func(ctx context.Context, work func(context.Context) error) error {
-			<-elected
-			return work(ctx)
-		}
-		e.run(ctx, t, func() {
-			if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
-				t.Errorf("rule 22: a standby is not ready: %v", err)
-			}
-			foos := e.clients.own.SamplecontrollerV1alpha1().Foos("a")
-			_, err := foos.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}, metav1.CreateOptions{})
-			synctest.Wait()
-			if err = errors.Join(err, foos.Delete(ctx, "gone", metav1.DeleteOptions{})); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			for _, c := range e.all {
-				fixture.Differ(t, "rule 22: keys in the queue of "+c.Name+" in a standby", 0, c.worker.Queue.Len())
-			}
-			close(elected)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-		})
-		fixture.Differ(t, "rule 22: synced by a standby that leads", []string{"a/foo", "b/foo", "c/foo"}, e.foo.synced())
-	})
-}
-
 // TestLostLeaseDoesNotWait loses the lease while a sync, an informer and the end of the events hang.
 func TestLostLeaseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
