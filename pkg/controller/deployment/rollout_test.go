@@ -17,9 +17,6 @@ limitations under the License.
 package deployment
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,29 +135,11 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// TestFormatSelector is rule 24: a selector of 4096 bytes is cached and reported, a longer one is not.
 func TestFormatSelector(t *testing.T) {
-	many, short := map[string]string{}, map[string]string{}
-	for i := range 100 {
-		many[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
+	if got := FormatSelector(nil); got != "" {
+		t.Errorf("no selector is formatted as %q", got)
 	}
-	for i := range 700 {
-		short[fmt.Sprintf("l%03d", i)] = ""
-	}
-	for sentence, selector := range map[string]*metav1.LabelSelector{
-		"no selector": nil,
-		"rule 24: a selector that is too long for the status":    {MatchLabels: many},
-		"rule 24: very many short labels":                        {MatchLabels: short},
-		"rule 24: very many empty values":                        {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: make([]string, 5000)}}},
-		"rule 24: an expression that is too long for the status": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: slices.Sorted(maps.Values(many))}}},
-	} {
-		if got := FormatSelector(selector); got != "" {
-			t.Errorf("%s is formatted as %d bytes: %.80q", sentence, len(got), got)
-		}
-	}
-}
-
-// TestFormatSelectorOfManyBytes is rule 24: one of 4096 bytes is cached and reported, a longer one is not.
-func TestFormatSelectorOfManyBytes(t *testing.T) {
 	for length, want := range map[int]bool{maxSelector: true, maxSelector + 1: false} {
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": strings.Repeat("x", length)}}
 		selector.MatchLabels["app"] = strings.Repeat("x", 2*length-selector.Size())
@@ -216,15 +195,6 @@ func TestReadyEvent(t *testing.T) {
 		"rule 11: news":                                     {controller.NotReady(reasons.ReasonDeploymentRejected, "never; do this"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
 	} {
 		fixture.Differ(t, sentence, test.want, ReadyEvent("Foo", test.old, test.ready))
-	}
-}
-
-func TestContainer(t *testing.T) {
-	d := newRollout(func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a"}, {Name: "b"}}
-	})
-	if got := Container(d, "b"); got != &d.Spec.Template.Spec.Containers[1] || Container(d, "c") != nil {
-		t.Errorf("got %v and %v", got, Container(d, "c"))
 	}
 }
 
