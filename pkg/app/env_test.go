@@ -158,17 +158,6 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 	return of.broken
 }
 
-// synced returns the keys that were synced, in order. Call it when no sync runs any more.
-func (of *testController) synced() []string {
-	close(of.keys)
-	var synced []string
-	for key := range of.keys {
-		synced = append(synced, key)
-	}
-	slices.Sort(synced)
-	return synced
-}
-
 // slowList is how long a list of a slow controller takes.
 const slowList = 2 * time.Minute
 

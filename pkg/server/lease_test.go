@@ -265,10 +265,6 @@ func TestNeverLeads(t *testing.T) {
 	}{
 		"get is forbidden":    {func(c *candidate) { c.forbidden = http.MethodGet }, forbidden},
 		"create is forbidden": {func(c *candidate) { c.forbidden = http.MethodPost }, forbidden},
-		"update is forbidden, of a lease that its last leader gave up": {func(c *candidate) {
-			c.forbidden = http.MethodPut
-			c.server.hold("")
-		}, forbidden},
 		"rule 20: a process that is stopped while the API server creates its lease releases it": {func(c *candidate) {
 			c.slow = time.Second
 			time.AfterFunc(3*time.Second/2, c.stop)

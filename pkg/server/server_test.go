@@ -385,22 +385,19 @@ func TestCertificateIsReloaded(t *testing.T) {
 // after the authorities were replaced.
 func TestClientVerifier(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	client, clientErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "client"}, key)
-	other, otherErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key)
-	servingPEM, _, servingErr := cert.GenerateSelfSignedCertKey("serving", nil, nil)
-	serving, parseErr := cert.ParseCertsPEM(servingPEM)
-	if err = errors.Join(err, clientErr, otherErr, servingErr, parseErr); err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	client := must(cert.NewSelfSignedCACert(cert.Config{CommonName: "client"}, key))
+	other := must(cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key))
+	servingPEM, _, err := cert.GenerateSelfSignedCertKey("serving", nil, nil)
+	serving := must(cert.ParseCertsPEM(servingPEM))
 	trust := func(of *x509.Certificate) error {
-		return os.WriteFile(file, append(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw}), servingPEM...), 0o600)
+		text := pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw})
+		return os.WriteFile(file, append(text, servingPEM...), 0o600)
 	}
-	err = trust(client)
-	verifyRequest, newErr := NewClientVerifier(file)
-	if err = errors.Join(err, newErr); err != nil {
+	if err := errors.Join(err, trust(client)); err != nil {
 		t.Fatal(err)
 	}
+	verifyRequest := must(NewClientVerifier(file))
 	verify := func(shown ...*x509.Certificate) error {
 		return verifyRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
 	}
