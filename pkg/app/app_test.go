@@ -263,7 +263,6 @@ func TestParseOptions(t *testing.T) {
 		{"a list replaces the default", "--controllers=foo,other", controllers, []string{"foo", "other"}},
 		{"further lists are added", "--controllers=foo --controllers=*,-other", controllers, []string{"foo", "*", "-other"}},
 		{"* enables a controller and does not name it", "--controllers=*", fooIs, []bool{true, false}},
-		{"a controller may be named beside *", "--controllers=*,foo", fooIs, []bool{true, true}},
 		{"the first entry of a controller decides", "--controllers=foo,-foo", fooIs, []bool{true, true}},
 		{"the flag overrides the variable", "--namespace=b,a -namespace c", namespaces, []string{"b", "a", "c"}},
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
@@ -294,7 +293,6 @@ func TestMistakes(t *testing.T) {
 	for _, test := range [][2]string{
 		{"--controllers=bar", `--controllers: "bar" is not in the list of known controllers`},
 		{"--controllers=-foo", `--controllers: "-foo" enables no controller; give '*' for all`},
-		{"--workers=0", "--workers: must be at least 1, got 0"},
 		{"--kube-api-qps=0", "--kube-api-qps: must be positive, or -1 for no limit, got 0"},
 		{"--kube-api-qps=NaN", "--kube-api-qps: must be positive"},
 		{"--kube-api-burst=0", "--kube-api-burst: must be at least 1, got 0"},
@@ -302,7 +300,6 @@ func TestMistakes(t *testing.T) {
 		{"--resync-period=1ms", "--resync-period: must be 0 for never, or at least 1s, got 1ms"},
 		{"--shutdown-grace-period=-1s", "--shutdown-grace-period: must not be negative"},
 		{"--namespace=No_Good", `--namespace: "No_Good" is not the name of a namespace`},
-		{"--namespace=", `--namespace: "" is not the name of a namespace`},
 		{"--namespace=a,b,a", `--namespace: "a" is given twice; give each namespace once`},
 		{"", `WATCH_NAMESPACE: " b" is not the name of a namespace`},
 		{"--master=localhost", `--master: "localhost" is not a URL`},
@@ -321,8 +318,6 @@ func TestMistakes(t *testing.T) {
 		{leaderElection + " --leader-elect-retry-period=0", "--leader-elect-retry-period: must be positive, got 0s"},
 		{leaderElection + " --leader-elect-resource-lock=endpoints", `--leader-elect-resource-lock: must be "leases"`},
 		{leaderElection + " --leader-elect-resource-name=No_Good", `--leader-elect-resource-name: "No_Good" is not the name`},
-		{"--leader-elect --leader-elect-resource-namespace=No_Good",
-			`--leader-elect-resource-namespace: "No_Good" is not the name of a namespace`},
 
 		{"--health-probe-bind-address=8081", `--health-probe-bind-address: "8081" is not an address; give HOST:PORT or :PORT`},
 		{"--metrics-bind-address=8080", `--metrics-bind-address: "8080" is not an address`},
