@@ -204,14 +204,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestImportsNoController keeps the process apart from the controllers: main hands them in.
-func TestImportsNoController(t *testing.T) {
-	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil || strings.Contains(string(output), "example.com/sample-controller/pkg/controller/") {
-		t.Errorf("pkg/app imports a controller, or error %v:\n%s", err, output)
-	}
-}
-
 func parseTestOptions(arguments string) (*Options, error) {
 	return parseOptions(newTestProgram(nil), strings.Fields(arguments), nil)
 }

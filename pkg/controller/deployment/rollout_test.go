@@ -254,11 +254,6 @@ func TestUntilTerminationStalls(t *testing.T) {
 	} {
 		fixture.Differ(t, sentence, test.want, UntilTerminationStalls(test.deployment, now))
 	}
-	for sentence, d := range map[string]*appsv1.Deployment{"one that is not terminating": newRollout(), "its deadline has not passed": terminating(0)} {
-		if got := DescribeStalledTermination(d, now); got != "" {
-			t.Errorf("rule 7: %s: %s", sentence, got)
-		}
-	}
 }
 
 func TestLabelValue(t *testing.T) {
