@@ -17,11 +17,9 @@ limitations under the License.
 package app
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -50,12 +48,19 @@ func TestRunExitCodes(t *testing.T) {
 	if arguments := os.Getenv(variable); arguments != "" {
 		os.Exit(Run(newTestProgram(&testEnv{}), []string{arguments}))
 	}
-	for arguments, want := range map[string]int{"-help": 0, "-version": 0, "--workers=0": 2, "--master=http://127.0.0.1:1": 1} {
+	for arguments, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"-help": {0, "-first-size"}, "-version": {0, name + " "}, "--workers=0": {2, "see 'sample-controller -help'"},
+		"--master=http://127.0.0.1:1": {1, "The controller stopped"},
+	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunExitCodes$")
 		cmd.Env = append(os.Environ(), variable+"="+arguments)
 		output, err := cmd.CombinedOutput()
-		if got := cmd.ProcessState.ExitCode(); got != want || strings.Contains(string(output), "$Format") {
-			t.Errorf("%s: exit code %d, want %d: %v\n%s", arguments, got, want, err, output)
+		got, says := cmd.ProcessState.ExitCode(), string(output)
+		if got != want.code || !strings.Contains(says, want.says) || strings.Contains(says, "$Format") || strings.Contains(says, "panic") {
+			t.Errorf("%s: exit code %d, want %d: %v\n%s", arguments, got, want.code, err, says)
 		}
 	}
 }
@@ -199,14 +204,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestImportsNoController keeps the process apart from the controllers: main hands them in.
-func TestImportsNoController(t *testing.T) {
-	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil || strings.Contains(string(output), "example.com/sample-controller/pkg/controller/") {
-		t.Errorf("pkg/app imports a controller, or error %v:\n%s", err, output)
-	}
-}
-
 func parseTestOptions(arguments string) (*Options, error) {
 	return parseOptions(newTestProgram(nil), strings.Fields(arguments), nil)
 }
@@ -258,7 +255,6 @@ func TestParseOptions(t *testing.T) {
 		{"a list replaces the default", "--controllers=foo,other", controllers, []string{"foo", "other"}},
 		{"further lists are added", "--controllers=foo --controllers=*,-other", controllers, []string{"foo", "*", "-other"}},
 		{"* enables a controller and does not name it", "--controllers=*", fooIs, []bool{true, false}},
-		{"a controller may be named beside *", "--controllers=*,foo", fooIs, []bool{true, true}},
 		{"the first entry of a controller decides", "--controllers=foo,-foo", fooIs, []bool{true, true}},
 		{"the flag overrides the variable", "--namespace=b,a -namespace c", namespaces, []string{"b", "a", "c"}},
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
@@ -284,27 +280,11 @@ func TestParseOptions(t *testing.T) {
 
 const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns " // +drop:webhooks
 
-func TestFlagsOfTheProgram(t *testing.T) {
-	program, size := newTestProgram(nil), 0
-	program.Controllers[0].AddFlags = func(flags *flag.FlagSet) { flags.IntVar(&size, "first-size", 1, "") }
-	if _, err := parseOptions(program, []string{"--first-size=2"}, nil); err != nil || size != 2 {
-		t.Errorf("the size of a controller is %d, error %v", size, err)
-	}
-	var output bytes.Buffer
-	if _, err := parseOptions(program, []string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-help is the mistake %v", err)
-	}
-	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
-		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
-	}
-}
-
 // TestMistakes: the error names the flag, what is wrong, and what to do.
 func TestMistakes(t *testing.T) {
 	for _, test := range [][2]string{
 		{"--controllers=bar", `--controllers: "bar" is not in the list of known controllers`},
 		{"--controllers=-foo", `--controllers: "-foo" enables no controller; give '*' for all`},
-		{"--workers=0", "--workers: must be at least 1, got 0"},
 		{"--kube-api-qps=0", "--kube-api-qps: must be positive, or -1 for no limit, got 0"},
 		{"--kube-api-qps=NaN", "--kube-api-qps: must be positive"},
 		{"--kube-api-burst=0", "--kube-api-burst: must be at least 1, got 0"},
@@ -312,7 +292,6 @@ func TestMistakes(t *testing.T) {
 		{"--resync-period=1ms", "--resync-period: must be 0 for never, or at least 1s, got 1ms"},
 		{"--shutdown-grace-period=-1s", "--shutdown-grace-period: must not be negative"},
 		{"--namespace=No_Good", `--namespace: "No_Good" is not the name of a namespace`},
-		{"--namespace=", `--namespace: "" is not the name of a namespace`},
 		{"--namespace=a,b,a", `--namespace: "a" is given twice; give each namespace once`},
 		{"", `WATCH_NAMESPACE: " b" is not the name of a namespace`},
 		{"--master=localhost", `--master: "localhost" is not a URL`},
@@ -331,8 +310,6 @@ func TestMistakes(t *testing.T) {
 		{leaderElection + " --leader-elect-retry-period=0", "--leader-elect-retry-period: must be positive, got 0s"},
 		{leaderElection + " --leader-elect-resource-lock=endpoints", `--leader-elect-resource-lock: must be "leases"`},
 		{leaderElection + " --leader-elect-resource-name=No_Good", `--leader-elect-resource-name: "No_Good" is not the name`},
-		{"--leader-elect --leader-elect-resource-namespace=No_Good",
-			`--leader-elect-resource-namespace: "No_Good" is not the name of a namespace`},
 
 		{"--health-probe-bind-address=8081", `--health-probe-bind-address: "8081" is not an address; give HOST:PORT or :PORT`},
 		{"--metrics-bind-address=8080", `--metrics-bind-address: "8080" is not an address`},

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,7 @@ func newTestProgram(e *testEnv) *Program {
 			{
 				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml",
 				Informers: []Informer{{Resource: fooResource}},
+				AddFlags:  func(flags *flag.FlagSet) { flags.Int("first-size", 1, "") },
 				New: func(_ context.Context, c *ControllerContext) error {
 					return build(&e.foo, c, c.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer())
 				},
@@ -154,17 +156,6 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Queue.Add(deleted.GetObjectName()) },
 	})
 	return of.broken
-}
-
-// synced returns the keys that were synced, in order. Call it when no sync runs any more.
-func (of *testController) synced() []string {
-	close(of.keys)
-	var synced []string
-	for key := range of.keys {
-		synced = append(synced, key)
-	}
-	slices.Sort(synced)
-	return synced
 }
 
 // slowList is how long a list of a slow controller takes.

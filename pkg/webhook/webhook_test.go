@@ -184,11 +184,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial makes a connection.
-type dial func(ctx context.Context, network, address string) (net.Conn, error)
-
-// serve serves the fixture until the end of the test.
-func (f *fixture) serve(t *testing.T, protocols *http.Protocols) dial {
+// serve serves the fixture until the end of the test. It returns what makes a connection.
+func (f *fixture) serve(t *testing.T, protocols *http.Protocols) func(context.Context, string, string) (net.Conn, error) {
 	accepting := make(pipes)
 	server := &http.Server{Handler: f.handler, Protocols: protocols, ReadHeaderTimeout: time.Second}
 	server.BaseContext = func(net.Listener) context.Context { return klog.NewContext(t.Context(), f.logger) }
@@ -216,16 +213,6 @@ type post struct {
 	query  string
 	length int64
 	sent   string
-}
-
-// begin sends the request over HTTP/1 and returns its connection.
-func (f *fixture) begin(t *testing.T, p post) net.Conn {
-	t.Helper()
-	conn, _ := f.serve(t, nil)(t.Context(), "", "")
-	if _, err := fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", ConvertPath, p.query, p.length, p.sent); err != nil {
-		t.Fatal(err)
-	}
-	return conn
 }
 
 // largeFoos is the review of a list of Foos, and its answer is large too.
@@ -317,7 +304,10 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, began := newFixture(t, cached(nil)), time.Now()
-			conn := f.begin(t, p)
+			conn, _ := f.serve(t, nil)(t.Context(), "", "")
+			if _, err := fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", ConvertPath, p.query, p.length, p.sent); err != nil {
+				t.Fatal(err)
+			}
 			if c.closed == 0 {
 				_ = conn.Close()
 			}

@@ -46,34 +46,28 @@ func TestRead(t *testing.T) {
 		"a field is unknown":      {valid + "change: {}\n", `unknown field "change"`},
 		"a JSONPath that is none": {strings.Replace(valid, "kind: ConfigMap", `kind: ConfigMap, name: "{.spec"`, 1), "unclosed action"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			file := filepath.Join(root, "pkg/controller/bar/testdata/suites.yaml")
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
+		file := filepath.Join(t.TempDir(), "suites.yaml")
+		if err := os.WriteFile(file, []byte(test.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := ReadFile(file)
+		if test.want != "" {
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: error %v, want %q in it", name, err, test.want)
 			}
-			if err := os.WriteFile(file, []byte(test.data), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			all, err := Read(root)
-			if test.want != "" {
-				if err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("error %v, want %q in it", err, test.want)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			object, err := all[0].New("x", all[0].MarkerSpec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := []string{all[0].GVR().String(), all[0].Owns.GVR().String(), Find(all[0].Owns.Name, object.Object), Find("{.spec.data.name}", object.Object)}
-			if diff := cmp.Diff([]string{"cache.acme.io/v1, Resource=bars", "/v1, Resource=configmaps", "x", "x"}, got); diff != "" {
-				t.Error(diff)
-			}
-		})
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, err := k.New("x", k.MarkerSpec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{k.GVR().String(), k.Owns.GVR().String(), Find(k.Owns.Name, object.Object), Find("{.spec.data.name}", object.Object)}
+		if diff := cmp.Diff([]string{"cache.acme.io/v1, Resource=bars", "/v1, Resource=configmaps", "x", "x"}, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 
@@ -94,14 +88,11 @@ func TestShowSpec(t *testing.T) {
 		"each field shows":                      {map[string]any{"size": int64(2), "port": int64(80)}, containers("-p", "80"), true},
 		"what the spec does not ask for":        {map[string]any{"size": int64(2)}, containers("-p", "90"), true},
 		"a field that shows another value":      {map[string]any{"size": int64(3), "port": int64(80)}, containers("-p", "80"), false},
-		"a field that is missing":               {map[string]any{"port": int64(80)}, map[string]any{}, false},
 		"a field of a list that shows no value": {map[string]any{"port": int64(80)}, containers(), false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if got := owns.ShowSpec(test.owned, map[string]any{"spec": test.spec}); got != test.want {
-				t.Errorf("got %t", got)
-			}
-		})
+		if got := owns.ShowSpec(test.owned, map[string]any{"spec": test.spec}); got != test.want {
+			t.Errorf("%s: got %t", name, got)
+		}
 	}
 }
 
@@ -114,16 +105,14 @@ func TestReady(t *testing.T) {
 		"of an earlier generation":                      {1, 1, " "},
 		"a condition that is older than the rest of it": {2, 1, " "},
 	} {
-		t.Run(name, func(t *testing.T) {
-			status, reason := Ready(&unstructured.Unstructured{Object: map[string]any{
-				"metadata": map[string]any{"generation": int64(2)},
-				"status": map[string]any{"observedGeneration": test.observed, "conditions": []any{
-					map[string]any{"type": "Ready", "status": "False", "reason": "Waits", "observedGeneration": test.ofCondition},
-				}},
-			}})
-			if got := status + " " + reason; got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
+		status, reason := Ready(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"generation": int64(2)},
+			"status": map[string]any{"observedGeneration": test.observed, "conditions": []any{
+				map[string]any{"type": "Ready", "status": "False", "reason": "Waits", "observedGeneration": test.ofCondition},
+			}},
+		}})
+		if got := status + " " + reason; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
 	}
 }

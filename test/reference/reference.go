@@ -20,16 +20,14 @@ package reference
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"example.com/sample-controller/pkg/controller"
@@ -44,22 +42,28 @@ func Cell(text string) string {
 // comments. An event is in it if a controller turns the reason into one.
 func ReasonTable(t *testing.T) string {
 	t.Helper()
-	warnings := warningEvents(t)
+	kind := regexp.MustCompile(`(?m)^// \+genclient\n(?://.*\n)*type (\w+)`)
+	warnings := warned(t)
 	var table strings.Builder
 	table.WriteString("| kind | condition | reason | Warning event | what it says |\n|---|---|---|---|---|\n")
-	for _, path := range goFiles(t, "pkg/apis/*/*/types.go") {
-		file := parseGo(t, path)
+	for _, file := range read(t, "pkg/apis/*/*/types.go") {
 		var kinds []string
-		ast.Inspect(file, func(node ast.Node) bool {
-			if group, ok := node.(*ast.GenDecl); ok && strings.Contains(group.Doc.Text(), "+genclient") {
-				kinds = append(kinds, group.Specs[0].(*ast.TypeSpec).Name.Name)
+		for _, match := range kind.FindAllStringSubmatch(file.text, -1) {
+			kinds = append(kinds, match[1])
+		}
+		for _, reason := range file.reasons() {
+			condition, _, ok := strings.Cut(reason.of, " condition")
+			if !ok {
+				continue
 			}
-			return true
-		})
-		for _, reason := range reasonsIn(file) {
-			if condition, _, ok := strings.Cut(reason.of, " condition"); ok {
-				fmt.Fprintf(&table, "| %s | %s | `%s` | %s | %s |\n", strings.Join(kinds, ", "), condition, reason.value, warnings[reason.name], reason.text)
+			event := ""
+			switch {
+			case warnings[reason.name] && strings.HasSuffix(reason.name, "NotOwned"):
+				event = "`" + controller.EventErrResourceExists + "`"
+			case warnings[reason.name]:
+				event = "`" + reason.value + "`"
 			}
+			fmt.Fprintf(&table, "| %s | %s | `%s` | %s | %s |\n", strings.Join(kinds, ", "), condition, reason.value, event, reason.text)
 		}
 	}
 	return table.String()
@@ -67,30 +71,25 @@ func ReasonTable(t *testing.T) string {
 
 // EventTable returns the table of the reasons of events that are not reasons of conditions, from
 // constants of the controllers and their comments. Those of pkg/controller are of any kind. A kind has those
-// of its controller's directory, which dirs has, and of the packages that it uses.
+// of its controller's directory, which dirs has, and of the packages that it imports.
 func EventTable(t *testing.T, dirs map[string]string) string {
 	t.Helper()
-	uses := map[string]sets.Set[string]{"any": sets.New("controller")}
+	const shared = `/pkg/controller"`
+	imports := map[string]string{"any": shared}
 	for kind, dir := range dirs {
-		uses[kind] = sets.New[string]()
-		for _, path := range goFiles(t, filepath.Join(dir, "*.go")) {
-			ast.Inspect(parseGo(t, path), func(node ast.Node) bool {
-				if name, ok := node.(*ast.Ident); ok && name.Name != "controller" {
-					uses[kind].Insert(name.Name)
-				}
-				return true
-			})
+		for _, file := range read(t, filepath.Join(dir, "*.go")) {
+			imports[kind] += strings.ReplaceAll(file.text, shared, "")
 		}
 	}
 	var lines []string
-	for _, path := range goFiles(t, controllerFiles...) {
-		for _, reason := range reasonsIn(parseGo(t, path)) {
+	for _, file := range read(t, controllerFiles()...) {
+		for _, reason := range file.reasons() {
 			eventType, _, ok := strings.Cut(reason.of, " event")
 			if !ok {
 				continue
 			}
-			for kind, names := range uses {
-				if dir := filepath.Dir(path); dir == dirs[kind] || ast.IsExported(reason.name) && names.Has(filepath.Base(dir)) {
+			for kind, text := range imports {
+				if dir := filepath.Dir(file.path); dir == dirs[kind] || token.IsExported(reason.name) && strings.Contains(text, "/"+dir+`"`) {
 					lines = append(lines, fmt.Sprintf("| %s | %s | `%s` | %s |\n", kind, eventType, reason.value, reason.text))
 				}
 			}
@@ -103,17 +102,9 @@ func EventTable(t *testing.T, dirs map[string]string) string {
 // AlertTable returns the table of the alerts in the manifests.
 func AlertTable(t *testing.T) string {
 	t.Helper()
-	paths, err := filepath.Glob("artifacts/deploy/monitoring/*alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var table strings.Builder
 	table.WriteString("| alert | severity | if it lasts | what it says |\n|---|---|---|---|\n")
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, file := range read(t, "artifacts/deploy/monitoring/*alerts.yaml") {
 		var rule struct {
 			Spec struct {
 				Groups []struct {
@@ -124,8 +115,8 @@ func AlertTable(t *testing.T) string {
 				}
 			}
 		}
-		if err := yaml.Unmarshal(data, &rule); err != nil {
-			t.Fatal(path, err)
+		if err := yaml.Unmarshal([]byte(file.text), &rule); err != nil {
+			t.Fatal(file.path, err)
 		}
 		for _, group := range rule.Spec.Groups {
 			for _, alert := range group.Rules {
@@ -143,63 +134,24 @@ func AlertTable(t *testing.T) string {
 }
 
 // controllerFiles are the files of the controllers.
-var controllerFiles = []string{"*.go", "pkg/controller/*.go", "pkg/controller/*/*.go"}
+func controllerFiles() []string {
+	return []string{"*.go", "pkg/controller/*.go", "pkg/controller/*/*.go"}
+}
 
-// warningEvents returns the reason of the event for each name of a condition's reason that a controller reports by one:
-// it is an argument of ReadyEvent, or in a case that returns a warning.
-func warningEvents(t *testing.T) map[string]string {
+// warned returns the names of the conditions' reasons that a controller reports by a Warning event: each is an
+// argument of ReadyEvent, or in a case that returns a warning.
+func warned(t *testing.T) map[string]bool {
 	t.Helper()
-	values, events := map[string]string{}, map[string]string{}
-	for _, path := range goFiles(t, append([]string{"pkg/apis/*/*/types.go"}, controllerFiles...)...) {
-		for _, reason := range reasonsIn(parseGo(t, path)) {
-			values[reason.name] = reason.value
-		}
-	}
-	report := func(reasons []ast.Expr) {
-		for _, reason := range reasons {
-			name := lastName(reason)
-			if events[name] = "`" + values[name] + "`"; strings.HasSuffix(name, "NotOwned") {
-				events[name] = "`" + controller.EventErrResourceExists + "`"
+	reports := regexp.MustCompile(`ReadyEvent\([^()]*\)|case [^:]*:\n\t*return warning\(`)
+	names := map[string]bool{}
+	for _, file := range read(t, controllerFiles()...) {
+		for _, report := range reports.FindAllString(file.text, -1) {
+			for _, name := range regexp.MustCompile(`\bReason\w+`).FindAllString(report, -1) {
+				names[name] = true
 			}
 		}
 	}
-	for _, path := range goFiles(t, controllerFiles...) {
-		ast.Inspect(parseGo(t, path), func(node ast.Node) bool {
-			switch node := node.(type) {
-			case *ast.CallExpr:
-				if lastName(node.Fun) == "ReadyEvent" {
-					report(node.Args[3:])
-				}
-			case *ast.CaseClause:
-				if isWarning(node) {
-					report(node.List)
-				}
-			}
-			return true
-		})
-	}
-	return events
-}
-
-// isWarning reports whether the clause calls the function warning.
-func isWarning(clause *ast.CaseClause) (is bool) {
-	ast.Inspect(clause, func(node ast.Node) bool {
-		call, isCall := node.(*ast.CallExpr)
-		is = is || isCall && lastName(call.Fun) == "warning"
-		return true
-	})
-	return is
-}
-
-// lastName returns the last name of a qualified identifier.
-func lastName(expression ast.Expr) string {
-	switch expression := expression.(type) {
-	case *ast.Ident:
-		return expression.Name
-	case *ast.SelectorExpr:
-		return expression.Sel.Name
-	}
-	return ""
+	return names
 }
 
 // reason is a constant in a group whose comment begins with "Reasons of".
@@ -208,49 +160,44 @@ type reason struct {
 	of, name, value, text string
 }
 
-// reasonsIn returns the reasons in the file.
-func reasonsIn(file *ast.File) []reason {
+// file is a file that is read.
+type file struct{ path, text string }
+
+// reasons returns the reasons in the file.
+func (f file) reasons() []reason {
+	groups := regexp.MustCompile(`(?ms)^// Reasons of (?:the )?([^\n]*)\nconst \(\n(.*?)^\)`)
+	constants := regexp.MustCompile(`((?:\t// .*\n)+)\t(\w+) += "(.*)"`)
 	var found []reason
-	for _, declaration := range file.Decls {
-		group, _ := declaration.(*ast.GenDecl)
-		if group == nil {
-			continue
-		}
-		of, ok := strings.CutPrefix(group.Doc.Text(), "Reasons of ")
-		if of = strings.TrimPrefix(of, "the "); !ok {
-			continue
-		}
-		for _, spec := range group.Specs {
-			spec := spec.(*ast.ValueSpec)
-			text := strings.ReplaceAll(strings.TrimSpace(spec.Doc.Text()), "\n", " ")
-			for _, prefix := range []string{spec.Names[0].Name + " ", "says that ", "is the reason for "} {
+	for _, group := range groups.FindAllStringSubmatch(f.text, -1) {
+		for _, constant := range constants.FindAllStringSubmatch(group[2], -1) {
+			text := strings.TrimPrefix(strings.ReplaceAll(constant[1], "\n\t// ", " "), "\t// ")
+			for _, prefix := range []string{constant[2] + " ", "says that ", "is the reason for "} {
 				text = strings.TrimPrefix(text, prefix)
 			}
-			found = append(found, reason{of, spec.Names[0].Name, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`), Cell(text)})
+			found = append(found, reason{group[1], constant[2], constant[3], Cell(strings.TrimSpace(text))})
 		}
 	}
 	return found
 }
 
-// goFiles returns the files that match a pattern, without tests.
-func goFiles(t *testing.T, patterns ...string) []string {
+// read returns the files that match a pattern, without tests.
+func read(t *testing.T, patterns ...string) []file {
 	t.Helper()
-	var files []string
+	var files []file
 	for _, pattern := range patterns {
-		found, err := filepath.Glob(pattern)
+		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, found...)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(path, "_test.go") {
+				files = append(files, file{path, string(text)})
+			}
+		}
 	}
-	return slices.DeleteFunc(files, func(path string) bool { return strings.HasSuffix(path, "_test.go") })
-}
-
-func parseGo(t *testing.T, path string) *ast.File {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return files
 }

@@ -17,9 +17,6 @@ limitations under the License.
 package deployment
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +45,17 @@ func newRollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	return d
 }
 
+// noProgress adds the condition that the rollout cannot go on, noPods the one that Pods cannot be created.
+func noProgress(reason, message string) func(*appsv1.Deployment) {
+	return fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reason, message)
+}
+
+func noPods(message string) func(*appsv1.Deployment) {
+	return fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", message)
+}
+
 func TestRollout(t *testing.T) {
+	unseen := func(d *appsv1.Deployment) { d.Generation++ }
 	paused := func(d *appsv1.Deployment) { d.Spec.Paused = true }
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	terminatingSince := func(ago time.Duration, finalizers ...string) func(*appsv1.Deployment) {
@@ -69,7 +76,7 @@ func TestRollout(t *testing.T) {
 		"replicas that the API server defaulted are 1": {
 			newRollout(fixture.Pods(1, 1, 1), func(d *appsv1.Deployment) { d.Spec.Replicas = nil }), reasons.ReasonDeploymentAvailable, "1 updated Pods are available, 1 are wanted"},
 		"the Deployment controller has not seen the last change": {
-			newRollout(func(d *appsv1.Deployment) { d.Generation++ }), reasons.ReasonDeploymentProgressing, "not been acted upon"},
+			newRollout(unseen), reasons.ReasonDeploymentProgressing, "not been acted upon"},
 		"too few updated Pods": {
 			newRollout(fixture.Pods(3, 2, 3)), reasons.ReasonDeploymentProgressing, "2 updated Pods are available, 3 are wanted"},
 		"too few updated Pods, in inconsistent counts": {
@@ -92,29 +99,29 @@ func TestRollout(t *testing.T) {
 		"of many finalizers the message names the first": {
 			newRollout(terminatingSince(time.Hour, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7", "a/8", "a/9")), reasons.ReasonDeploymentStalled, "finalizers a/1, a/2, a/3, a/4, a/5, a/6, a/7, a/8;"},
 		"the ReplicaSet cannot be created: observedGeneration stays behind": {
-			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota: replicasets")),
+			newRollout(unseen, noProgress(replicaSetCreateError, "exceeded quota: replicasets")),
 			reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: exceeded quota: replicasets`},
 		"the ReplicaSet cannot be created, and Pods of the old one cannot either": {
-			newRollout(fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods"), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets")),
+			newRollout(noPods("pods"), noProgress(replicaSetCreateError, "replicasets")),
 			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
 		"the ReplicaSet cannot be created comes first, wherever it stands": {
-			newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets"), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods")),
+			newRollout(noProgress(replicaSetCreateError, "replicasets"), noPods("pods")),
 			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
 		"other failures count only of the generation that the Deployment controller has seen": {
-			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
+			newRollout(unseen, noPods("exceeded quota")),
 			reasons.ReasonDeploymentProgressing, "not been acted upon"},
 		"a paused rollout that is not complete": {
 			newRollout(fixture.Pods(3, 1, 3), paused), reasons.ReasonDeploymentPaused, "kubectl rollout resume deployment web -n "},
 		"a paused Deployment whose rollout is complete": {
 			newRollout(paused), reasons.ReasonDeploymentAvailable, ""},
 		"the progress deadline passed": {
-			newRollout(fixture.Pods(3, 1, 1), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out")),
+			newRollout(fixture.Pods(3, 1, 1), noProgress("ProgressDeadlineExceeded", "timed out")),
 			reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: timed out`},
 		"Pods cannot be created": {
-			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
+			newRollout(fixture.Pods(0, 0, 0), noPods("exceeded quota")),
 			reasons.ReasonDeploymentStalled, "exceeded quota"},
 		"the namespace's Pod Security level refuses the Pods: the message says what to do": {
-			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", `pods "web-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`)),
+			newRollout(fixture.Pods(0, 0, 0), noPods(`pods "web-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`)),
 			reasons.ReasonDeploymentStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment web -n "},
 		"a failure that is over does not count": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota")),
@@ -138,29 +145,11 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// TestFormatSelector is rule 24: a selector of 4096 bytes is cached and reported, a longer one is not.
 func TestFormatSelector(t *testing.T) {
-	many, short := map[string]string{}, map[string]string{}
-	for i := range 100 {
-		many[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
+	if got := FormatSelector(nil); got != "" {
+		t.Errorf("no selector is formatted as %q", got)
 	}
-	for i := range 700 {
-		short[fmt.Sprintf("l%03d", i)] = ""
-	}
-	for sentence, selector := range map[string]*metav1.LabelSelector{
-		"no selector": nil,
-		"rule 24: a selector that is too long for the status":    {MatchLabels: many},
-		"rule 24: very many short labels":                        {MatchLabels: short},
-		"rule 24: very many empty values":                        {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: make([]string, 5000)}}},
-		"rule 24: an expression that is too long for the status": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: slices.Sorted(maps.Values(many))}}},
-	} {
-		if got := FormatSelector(selector); got != "" {
-			t.Errorf("%s is formatted as %d bytes: %.80q", sentence, len(got), got)
-		}
-	}
-}
-
-// TestFormatSelectorOfManyBytes is rule 24: one of 4096 bytes is cached and reported, a longer one is not.
-func TestFormatSelectorOfManyBytes(t *testing.T) {
 	for length, want := range map[int]bool{maxSelector: true, maxSelector + 1: false} {
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": strings.Repeat("x", length)}}
 		selector.MatchLabels["app"] = strings.Repeat("x", 2*length-selector.Size())
@@ -173,58 +162,58 @@ func TestFormatSelectorOfManyBytes(t *testing.T) {
 // TestReadyCondition: what waits for a repair is not ready, what is worse than that is told, and so is what
 // admission has changed.
 func TestReadyCondition(t *testing.T) {
-	const accepted, drift = "; accepted from admission webhooks or policies: replicas 3 in place of 1", `Deployment "web" was changed by another writer and is about to be repaired: replicas from 3 to 5`
-	complete, stalled := newRollout(), newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota"))
+	const admitted, changed = "replicas 3 in place of 1", "replicas from 3 to 5"
+	const accepted = "; accepted from admission webhooks or policies: " + admitted
+	const drift = `Deployment "web" was changed by another writer and is about to be repaired: ` + changed
+	const available, stalled = "3 updated Pods are available, 3 are wanted", `the rollout of Deployment "web" is stalled: quota`
+	complete, stuck := newRollout(), newRollout(noProgress(replicaSetCreateError, "quota"))
 	for sentence, test := range map[string]struct {
 		deployment *appsv1.Deployment
 		writes     controller.Report
-		reason     string
-		message    string
+		// want is Ready but for its status.
+		want metav1.Condition
 	}{
-		"rule 4: the rollout is complete":                {complete, controller.Report{Accepted: "replicas 3 in place of 1"}, reasons.ReasonDeploymentAvailable, "3 updated Pods are available, 3 are wanted" + accepted},
-		"rule 4: the rollout is stalled":                 {stalled, controller.Report{Accepted: "replicas 3 in place of 1"}, reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota` + accepted},
-		"rule 21: the rollout is complete, with a drift": {complete, controller.Report{Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentProgressing, drift},
-		"rule 21: the rollout is stalled, with a drift":  {stalled, controller.Report{Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`},
-		"rule 21: another drift than what was accepted":  {complete, controller.Report{Accepted: "replicas 3 in place of 1", Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentProgressing, drift + accepted},
+		"rule 4: the rollout is complete": {complete, controller.Report{Accepted: admitted},
+			metav1.Condition{Reason: reasons.ReasonDeploymentAvailable, Message: available + accepted}},
+		"rule 4: the rollout is stalled": {stuck, controller.Report{Accepted: admitted},
+			metav1.Condition{Reason: reasons.ReasonDeploymentStalled, Message: stalled + accepted}},
+		"rule 21: the rollout is stalled, with a drift": {stuck, controller.Report{Drift: changed},
+			metav1.Condition{Reason: reasons.ReasonDeploymentStalled, Message: stalled}},
+		"rule 21: another drift than what was accepted": {complete, controller.Report{Accepted: admitted, Drift: changed},
+			metav1.Condition{Reason: reasons.ReasonDeploymentProgressing, Message: drift + accepted}},
 	} {
-		status := metav1.ConditionFalse
-		if test.reason == reasons.ReasonDeploymentAvailable {
-			status = metav1.ConditionTrue
+		test.want.Status = metav1.ConditionFalse
+		if test.want.Reason == reasons.ReasonDeploymentAvailable {
+			test.want.Status = metav1.ConditionTrue
 		}
-		fixture.Differ(t, sentence, metav1.Condition{Status: status, Reason: test.reason, Message: test.message}, ReadyCondition(test.deployment, test.writes, time.Time{}))
+		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, test.writes, time.Time{}))
 	}
 }
 
 func TestReadyEvent(t *testing.T) {
 	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: "all Pods"}
+	synced := &controller.Event{Type: corev1.EventTypeNormal, Reason: "Synced", Message: "Foo is ready: all Pods"}
+	no := func(reason string) metav1.Condition { return controller.NotReady(reason, "no; do this") }
 	warning := func(reason string) *controller.Event {
 		return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: "no; do this"}
 	}
+	refused := no(reasons.ReasonDeploymentRejected)
 	for sentence, test := range map[string]struct {
 		old, ready metav1.Condition
 		want       *controller.Event
 	}{
-		"rule 16: it became Ready":                          {metav1.Condition{}, ready, &controller.Event{Type: corev1.EventTypeNormal, Reason: "Synced", Message: "Foo is ready: all Pods"}},
+		"rule 16: it became Ready":                          {metav1.Condition{}, ready, synced},
 		"rule 16: it stays Ready":                           {ready, ready, nil},
-		"rule 16: no event of progress":                     {ready, controller.NotReady(reasons.ReasonDeploymentProgressing, "no"), nil},
-		"rule 16: no event of a rollout that is stalled":    {ready, controller.NotReady(reasons.ReasonDeploymentStalled, "no"), nil},
-		"rule 5: another owner":                             {ready, controller.NotReady(reasons.ReasonDeploymentNotOwned, "no; do this"), warning("ErrResourceExists")},
-		"rule 11: a refusal":                                {ready, controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
-		"rule 21: another writer, of whom the same is said": {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), controller.NotReady(reasons.ReasonDeploymentContested, "no; do this"), warning("DeploymentContested")},
-		"rule 16: an invalid spec":                          {ready, controller.NotReady(reasons.ReasonInvalidSpec, "no; do this"), warning("InvalidSpec")},
-		"rule 11: no news":                                  {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do that"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), nil},
-		"rule 11: news":                                     {controller.NotReady(reasons.ReasonDeploymentRejected, "never; do this"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
+		"rule 16: no event of progress":                     {ready, no(reasons.ReasonDeploymentProgressing), nil},
+		"rule 16: no event of a rollout that is stalled":    {ready, no(reasons.ReasonDeploymentStalled), nil},
+		"rule 5: another owner":                             {ready, no(reasons.ReasonDeploymentNotOwned), warning("ErrResourceExists")},
+		"rule 11: a refusal":                                {ready, refused, warning("DeploymentRejected")},
+		"rule 21: another writer, of whom the same is said": {refused, no(reasons.ReasonDeploymentContested), warning("DeploymentContested")},
+		"rule 16: an invalid spec":                          {ready, no(reasons.ReasonInvalidSpec), warning("InvalidSpec")},
+		"rule 11: no news":                                  {controller.NotReady(refused.Reason, "no; do that"), refused, nil},
+		"rule 11: news":                                     {controller.NotReady(refused.Reason, "never; do this"), refused, warning("DeploymentRejected")},
 	} {
 		fixture.Differ(t, sentence, test.want, ReadyEvent("Foo", test.old, test.ready))
-	}
-}
-
-func TestContainer(t *testing.T) {
-	d := newRollout(func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a"}, {Name: "b"}}
-	})
-	if got := Container(d, "b"); got != &d.Spec.Template.Spec.Containers[1] || Container(d, "c") != nil {
-		t.Errorf("got %v and %v", got, Container(d, "c"))
 	}
 }
 
@@ -264,11 +253,6 @@ func TestUntilTerminationStalls(t *testing.T) {
 		"rule 7: the clock of the API server is ahead of this one's": {terminating(time.Hour), 10 * time.Minute},
 	} {
 		fixture.Differ(t, sentence, test.want, UntilTerminationStalls(test.deployment, now))
-	}
-	for sentence, d := range map[string]*appsv1.Deployment{"one that is not terminating": newRollout(), "its deadline has not passed": terminating(0)} {
-		if got := DescribeStalledTermination(d, now); got != "" {
-			t.Errorf("rule 7: %s: %s", sentence, got)
-		}
 	}
 }
 
