@@ -18,7 +18,6 @@ package main
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"example.com/sample-controller/hack/tree"
@@ -39,28 +38,5 @@ func TestPatches(t *testing.T) {
 		if err := tree.Execute(t.Context(), root, root, tree.Git("apply", "--check", f.patch)); err != nil {
 			t.Errorf("%v; make the patch anew, with one line of context", err)
 		}
-	}
-}
-
-// TestParse checks what is read from the output of TestExplore.
-func TestParse(t *testing.T) {
-	const output = `    explore_test.go:1: 1+0: 5 states, 9 transitions (3 ran code of the controller), depth 3, closed true in 10ms
-    explore_test.go:1: S4: Deployment a was deleted
-            user: kubectl
-            sync of x
-            func TestPath(t *testing.T) {}
-    explore_test.go:1: L1: at rest: something
-            user: kubectl
-            func TestPath(t *testing.T) {}
-    explore_test.go:1: 1+1: 7 states, 9 transitions (3 ran code of the controller), depth 3, closed true in 2s
---- FAIL: TestExplore
-`
-	got, ok := parse(output)
-	if want := (finding{invariant: "S4", budget: "1+1", states: "7", steps: 2}); !ok || got != want {
-		t.Errorf("parse: %+v, %t, want %+v", got, ok, want)
-	}
-	clean, _, _ := strings.Cut(output, "    explore_test.go:1: S4")
-	if got, ok := parse(clean); ok || got.states != "5" {
-		t.Errorf("parse of an exploration without a violation: %+v, %t", got, ok)
 	}
 }
