@@ -301,8 +301,8 @@ func TestMigration(t *testing.T) {
 		for due := moment("00:05"); !due.After(moment("00:00").Add(half)); due = due.Add(every) {
 			until(due.Format("02T15:04"))
 			job := jobOf(hourly(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ofCronJob)
-			_, err := f.kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
-			f.must(err)
+			_, err := f.Kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
+			fixture.Must(err)
 			want[job.Name], want[dueRun{at: due.Add(half)}.jobName("backup")] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
 		}
 		time.Sleep(every / 2)
@@ -325,12 +325,12 @@ func TestAdvice(t *testing.T) {
 	}{
 		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it": {hourly("14:00"), alphav1.ReasonClockBehind, func(f *testbed) {
 			text, err := os.ReadFile("../../../docs/crontab.md")
-			f.must(err)
+			fixture.Must(err)
 			command := regexp.MustCompile(`kubectl patch crontab backup --subresource=status --type=merge -p '(.+)'\n`).FindSubmatch(text)
 			patch := strings.ReplaceAll(string(command[1]), "'$now'", time.Now().UTC().Format(time.RFC3339))
 			patch = strings.Replace(patch, "{", `{"metadata":{"resourceVersion":"`+f.get("backup").ResourceVersion+`"},`, 1)
 			_, err = f.client.AlphaV1().CronTabs("ns").Patch(f.ctx, "backup", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-			f.must(err)
+			fixture.Must(err)
 		}},
 		"names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *testbed) {
 			f.edit("backup", func(cronTab *alphav1.CronTab) {

@@ -128,7 +128,7 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 	if !strings.Contains(messages, test.says) {
 		f.t.Errorf("%q is not in the messages\n%s", test.says, messages)
 	}
-	if !done || stored.ResourceVersion == testVersion {
+	if !done || stored.ResourceVersion == fixture.Version {
 		return
 	}
 	if generation := controller.GetReady(stored.Status.Conditions).ObservedGeneration; generation != stored.Generation || stored.Status.ObservedGeneration != generation {
@@ -138,7 +138,7 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 	f.requests()
 	_, err := f.syncHandler(f.ctx, testKey("backup"))
 	fixture.Differ(f.t, "rule C21: what a second sync does", []string(nil), append(f.requests(), f.recorded()...))
-	f.must(err)
+	fixture.Must(err)
 }
 
 const (
