@@ -377,4 +377,5 @@ func TestTrimKeepsWhatIsCompared(t *testing.T) {
 	trim := func(d *appsv1.Deployment) *appsv1.Deployment { return newTrimmer().trimDeployment(d.DeepCopy()) }
 	differ(t, "rule 4: repaired fields", []string{"image", "label app.kubernetes.io/managed-by", "owner reference", "replicas"},
 		fixtures.CheckRepairs(t, newOwned(foo), diff, trim, ".ObjectMeta.ResourceVersion"))
+	differ(t, "rule 10: a Foo asks for its own Deployment", false, asksToBeAdopted(foo, newOwned(foo, adoptBy("foo"))))
 }
