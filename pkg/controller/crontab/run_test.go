@@ -131,33 +131,6 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestManyDue: a thousand CronTabs are due in one minute.
-func TestManyDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newTestbed(t, "11:00:30", nil)
-		f.jobsTake = 20 * time.Second
-		stop := f.start()
-		want, got := map[string]int{}, map[string]int{}
-		for number := range 1000 {
-			name := fmt.Sprint("c", number)
-			f.create(name, "0 * * * *")
-			want[dueRun{at: moment("12:00")}.jobName(name)] = 1
-		}
-		until("12:02")
-		for name, times := range f.created {
-			got[name] = len(times)
-		}
-		fixture.Differ(t, "rule C6: how often each run was started", want, got)
-		for number := range 1000 {
-			status := f.get(fmt.Sprint("c", number)).Status
-			fixture.Differ(t, "Jobs under way", int32(0), status.ActiveCount)
-			fixture.Differ(t, "the last run", moment("12:00"), timeOf(status.LastScheduleTime).UTC())
-		}
-		fixture.Differ(t, "events of starts", len(want), f.counted()["Created"])
-		stop()
-	})
-}
-
 // TestPauseAfterDryRun: asking about the next run does not delay that run.
 func TestPauseAfterDryRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -282,37 +255,6 @@ func TestRefusedRuns(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestMigration moves a CronJob to a CronTab of the same name and schedule in the middle of a
-// day, as docs/crontab.md says, while both controllers run.
-func TestMigration(t *testing.T) {
-	half := 12 * time.Hour
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long. make unit runs the test without them too.
-		half = time.Hour
-	}
-	synctest.Test(t, func(t *testing.T) {
-		f := newTestbed(t, "00:00", nil)
-		f.jobsTake = 20 * time.Second
-		stop := f.start()
-		const every = 5 * time.Minute
-		want := map[string][]time.Time{}
-		for due := moment("00:05"); !due.After(moment("00:00").Add(half)); due = due.Add(every) {
-			until(due.Format("02T15:04"))
-			job := jobOf(hourly(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ofCronJob)
-			_, err := f.Kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
-			fixture.Must(err)
-			want[job.Name], want[dueRun{at: due.Add(half)}.jobName("backup")] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
-		}
-		time.Sleep(every / 2)
-		f.create("backup", "*/5 * * * *")
-		time.Sleep(half - every/2 + time.Second)
-		fixture.Differ(t, "rules C6 and C14: the Jobs and when they were created", want, f.created)
-		n := len(want) / 2
-		fixture.Differ(t, "rules C17 and C19: events", map[string]int{"Created": n, "JobCompleted": n - 1, "Deleted": n - 4}, f.counted())
-		stop()
-	})
 }
 
 // TestAdvice follows the advice of each message literally. No finished run is started again.
