@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -27,7 +26,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +45,7 @@ func renameTests() map[string]syncTest {
 	foo, moved := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next"))
 	web, next, starting := newOwned(foo, available), newOwned(moved, available), newOwned(moved, pods(1, 1, 0))
 	first := newOwned(newFoo(wants("first")), available)
-	empty, unlabelled := deploymentReplicas(ptr.To[int32](0)), func(d *appsv1.Deployment) { d.Labels = nil }
+	empty := deploymentReplicas(ptr.To[int32](0))
 	none := newOwned(moved, pods(0, 0, 0), empty)
 	// In a cycle the Foo with the smallest name deletes. These names come before and after that
 	// of any kind.
@@ -63,28 +61,13 @@ func renameTests() map[string]syncTest {
 		putNotOwned     = putStatus + "gen=2 False/DeploymentNotOwned" + cleared
 		putNone         = putStatus + "gen=2 False/DeploymentRejected" + cleared
 		putRejected     = putStatus + "gen=2 False/DeploymentRejected" + onePod
-		labelNext       = `patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`
 	)
 
 	tests := map[string]syncTest{
-		"rule 8: renamed: the Deployment of the new name is created as a copy, and the former one stays": {
-			cached: objects{moved, web}, requests: []string{getWeb, createNext}, events: "Normal Created", requeueAfter: time.Second},
 		"rule 8: renamed: once the rollout of the new one is complete the former Deployment goes, as its own strategy says, after live reads of the Foo and the new one": {
 			cached: objects{moved, web, newOwned(moved, recreate, available)}, requests: []string{getNext, deleteWeb, getFoo, putReady}, events: "Normal Deleted"},
 		"rule 8: a Deployment that another writer has just set to 0 replicas, which the cache does not show, does not replace the one that serves": {
 			cached: objects{moved, web, next}, live: objects{moved, web, none}, requests: []string{getNext}, err: "out of date"},
-		"rule 8: spec.replicas is 0: the new Deployment needs no available Pod": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](0))), web, none},
-			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 True/DeploymentAvailable" + noPods + ourSelector}, events: "Normal Deleted"},
-		"rule 12: while the new Deployment cannot be read live nothing is deleted": {
-			cached: objects{moved, web, next}, prepare: fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getNext}, err: "reading Deployment \"next\": Internal error occurred: oops"},
-		"rule 12: a repair that fails ends the sync, and nothing is deleted": {
-			cached: objects{moved, web, newOwned(moved, available, unlabelled)}, prepare: fail("patch", "deployments", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{labelNext}, err: "updating Deployment \"next\": Internal error occurred: oops"},
-		"rule 8: 409 on the delete is retried": {
-			cached: objects{moved, web, next}, prepare: fail("delete", "deployments", errConflict()),
-			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
 		"rule 8: while the new Deployment is refused the former one stays": {
 			cached: objects{moved, web}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota",
@@ -94,9 +77,6 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo,
 				putStatus + `gen=2 True/DeploymentAvailable; until it is deleted, the former Deployment "web" still serves` + onePod}, events: "Normal Deleted, Normal Deleted"},
 
-		"rule 8: strategy Recreate: a former Deployment that is terminating is not deleted twice, and while its Pods may run the new one is not scaled": {
-			cached:       objects{moved, first, newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
-			requeueAfter: time.Second},
 		"rule 8: strategy Recreate: the former Deployment is deleted in the foreground, before the new one has Pods, and another one serves until then": {
 			cached:   objects{moved, first, newOwned(foo, pods(1, 1, 0), recreate), newOwned(moved, recreate, empty, available)},
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
@@ -123,10 +103,6 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteFirst, deleteWeb, getFoo, getFoo, putRejected},
 			events:   "Normal Deleted, Warning DeploymentRejected", err: "exceeded quota", message: `; until it is deleted, the former Deployment "first" still serves$`},
 
-		"rule 8: two Foos swap names: the former Deployment that the other Foo asks for is deleted at once, and no other": {
-			cached:   objects{moved, lastSwapping, first, web, heldByLast},
-			requests: []string{getNext, deleteWeb, "get foos " + after, getFoo, putNotOwned},
-			events:   "Normal Deleted, Warning ErrResourceExists"},
 		"rule 8: in a rotation a Foo that waits enqueues none but the one with the smallest name, or they would enqueue each other for ever": {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed(before), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed(before), wants("third")), available)},
@@ -144,10 +120,6 @@ func renameTests() map[string]syncTest {
 		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + cleared}, events: "Warning InvalidSpec"},
-		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
-			cached:   objects{moved, lastSwapping, web, heldByLast},
-			live:     objects{moved, lastSwapping, web, newOwned(last, available, ownedBy())},
-			requests: []string{getNext}, err: "out of date"},
 	}
 	for sentence, others := range map[string]objects{
 		"a user's copy, which the other Foo would not delete": {lastSwapping, newOwned(last, available, writtenBy("kubectl-create"))},
@@ -209,23 +181,6 @@ func TestCopyDeployment(t *testing.T) {
 	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
 }
 
-// TestWaitingCopyIsScaledAtOnce is rules 8 and 21: a repair of a copy that waits with 0 replicas does not delay its scaling.
-func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
-	moved := newFoo(fooGeneration(2), wants("next"), fooReady)
-	former, next := newOwned(newFoo(), recreate, deploymentTerminating), newOwned(moved, recreate, deploymentReplicas(ptr.To[int32](0)), available)
-	unlabelled := next.DeepCopy()
-	unlabelled.Labels = nil
-	inCluster(t, func(f *fixture) {
-		f.sync("")
-		differ(f, "repairs of the label", 1, f.count(`patch deployments next {"metadata":{"labels"`))
-		fixtures.Must(f.deploymentIndexer.Delete(former))
-		f.fill(next)
-		f.stored()
-		f.sync("")
-		differ(f, "scalings", 1, f.count(`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`))
-	}, moved, former, unlabelled)
-}
-
 // TestOldDeployments: several Deployments of other names are sorted, or each sync would act
 // and report in another order.
 func TestOldDeployments(t *testing.T) {
@@ -246,8 +201,6 @@ func TestOldDeployments(t *testing.T) {
 			objects{newOwned(a, available, created(3)), newOwned(b, available, created(1)), newOwned(c, available, created(2))}, "bca"},
 		"rule 8: one whose managed fields the API server has compacted is a former one": {
 			objects{newOwned(a, writtenBy("ancient-changes"))}, "a"},
-		"rule 8: what a user made, what is terminating and what spec names is no former Deployment": {
-			objects{newOwned(a, available, writtenBy("kubectl-create")), newOwned(b, deploymentTerminating), newOwned(newFoo()), newOwned(c)}, "cb"},
 		"rule 5: an owner reference from another namespace is not one": {
 			objects{newOwned(a, func(d *appsv1.Deployment) { d.Namespace = "other" })}, ""},
 	} {
