@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,7 +47,7 @@ func renameTests() map[string]syncTest {
 	foo, moved := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next"))
 	web, next, starting := newOwned(foo, available), newOwned(moved, available), newOwned(moved, pods(1, 1, 0))
 	first := newOwned(newFoo(wants("first")), available)
-	empty := deploymentReplicas(ptr.To[int32](0))
+	empty, unlabelled := deploymentReplicas(ptr.To[int32](0)), func(d *appsv1.Deployment) { d.Labels = nil }
 	none := newOwned(moved, pods(0, 0, 0), empty)
 	// In a cycle the Foo with the smallest name deletes. These names come before and after that
 	// of any kind.
@@ -61,6 +63,7 @@ func renameTests() map[string]syncTest {
 		putNotOwned     = putStatus + "gen=2 False/DeploymentNotOwned" + cleared
 		putNone         = putStatus + "gen=2 False/DeploymentRejected" + cleared
 		putRejected     = putStatus + "gen=2 False/DeploymentRejected" + onePod
+		labelNext       = `patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`
 	)
 
 	tests := map[string]syncTest{
@@ -68,6 +71,15 @@ func renameTests() map[string]syncTest {
 			cached: objects{moved, web, newOwned(moved, recreate, available)}, requests: []string{getNext, deleteWeb, getFoo, putReady}, events: "Normal Deleted"},
 		"rule 8: a Deployment that another writer has just set to 0 replicas, which the cache does not show, does not replace the one that serves": {
 			cached: objects{moved, web, next}, live: objects{moved, web, none}, requests: []string{getNext}, err: "out of date"},
+		"rule 12: while the new Deployment cannot be read live nothing is deleted": {
+			cached: objects{moved, web, next}, prepare: fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getNext}, err: "reading Deployment \"next\": Internal error occurred: oops"},
+		"rule 12: a repair that fails ends the sync, and nothing is deleted": {
+			cached: objects{moved, web, newOwned(moved, available, unlabelled)}, prepare: fail("patch", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{labelNext}, err: "updating Deployment \"next\": Internal error occurred: oops"},
+		"rule 8: 409 on the delete is retried": {
+			cached: objects{moved, web, next}, prepare: fail("delete", "deployments", errConflict()),
+			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
 		"rule 8: while the new Deployment is refused the former one stays": {
 			cached: objects{moved, web}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{getWeb, createNext, putNone}, events: "Warning DeploymentRejected", err: "exceeded quota",
@@ -120,6 +132,10 @@ func renameTests() map[string]syncTest {
 		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + cleared}, events: "Warning InvalidSpec"},
+		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
+			cached:   objects{moved, lastSwapping, web, heldByLast},
+			live:     objects{moved, lastSwapping, web, newOwned(last, available, ownedBy())},
+			requests: []string{getNext}, err: "out of date"},
 	}
 	for sentence, others := range map[string]objects{
 		"a user's copy, which the other Foo would not delete": {lastSwapping, newOwned(last, available, writtenBy("kubectl-create"))},
@@ -201,6 +217,8 @@ func TestOldDeployments(t *testing.T) {
 			objects{newOwned(a, available, created(3)), newOwned(b, available, created(1)), newOwned(c, available, created(2))}, "bca"},
 		"rule 8: one whose managed fields the API server has compacted is a former one": {
 			objects{newOwned(a, writtenBy("ancient-changes"))}, "a"},
+		"rule 8: what a user made, what is terminating and what spec names is no former Deployment": {
+			objects{newOwned(a, available, writtenBy("kubectl-create")), newOwned(b, deploymentTerminating), newOwned(newFoo()), newOwned(c)}, "cb"},
 		"rule 5: an owner reference from another namespace is not one": {
 			objects{newOwned(a, func(d *appsv1.Deployment) { d.Namespace = "other" })}, ""},
 	} {

@@ -180,8 +180,11 @@ func TestSyncService(t *testing.T) {
 			memcached: newMemcached(ready("a"), size(3)), services: its(otherFields), prepare: failing("patch", deployments, forbidden(deployments, "exceeded quota")),
 			requests: []string{patchThree, patchService, putStatus + "False/DeploymentRejected" + nodeA}, events: "Normal Updated, Warning DeploymentRejected",
 			again: time.Second, err: "exceeded quota"},
+		"rule M32: after a 500 the status says what it said": {
+			services: none, memcached: newMemcached(ready("a"), aboutForeign), prepare: failing("create", services, oops), requests: []string{createService, getMC}, err: `creating Service "mc": Internal error occurred: oops`},
+		"rule M32: in a terminating namespace the sync stops quietly": {
+			services: none, prepare: failing("create", services, fixture.Terminating(services)), requests: []string{createService, getMC}},
 	}
-
 	for name, can := range map[string]bool{strings.Repeat("a", 63): true, strings.Repeat("a", 64): false, "a.b": false} {
 		named := newMemcached(size(0), func(m *v1alpha1.Memcached) { m.Name = name })
 		told, selected := "status "+name+" version=10 gen=1 True/DeploymentAvailable", noNodes+" selector=app=memcached,memcached_cr="+labelsOf(named)[nameLabel]
