@@ -155,17 +155,6 @@ func TestAdmission(t *testing.T) {
 				c.Errorf("the log is %s, want twice %q", logged, want)
 			}
 		},
-		"rule 4: what the controller itself sends otherwise than it compares it is not accepted": func(c *testCluster) {
-			c.deployments.Diff = func(_ *v1alpha1.Foo, _, current *appsv1.Deployment) controller.Patch {
-				patch := controller.NewPatch(current)
-				if got := *current.Spec.Replicas; got != 5 {
-					patch.Set(5, "replicas", fmt.Sprint(got), "5", "spec", "replicas")
-				}
-				return patch
-			}
-			c.expect(c.apply(), nil, create)
-			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
-		},
 		"rule 11: a Deployment that a patch or an adoption has taken from the Foo is left alone in this generation; another change of the reference is accepted": func(c *testCluster) {
 			adopt := func() error { return c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation) }
 			c.drift(scale(5))
