@@ -103,6 +103,7 @@ func syncTests() map[string]syncTest {
 
 	return map[string]syncTest{
 
+		"rule 2: for a terminating Foo nothing is done": {cached: objects{newFoo(fooTerminating)}},
 		"rule 3: a missing Deployment is created, the status of its progress delayed": {
 			cached: objects{foo}, requests: []string{createWeb}, events: "Normal Created", requeueAfter: time.Second},
 
@@ -193,32 +194,14 @@ func (test *syncTest) run(t *testing.T) {
 	}
 }
 
-// TestSyncDropsTheNote puts a status off and asks, after the sync, how long the
-// next one would be delayed: for a whole second if the note is gone.
+// TestSyncDropsTheNote: after a status write the next status that is put off waits for a whole second.
 func TestSyncDropsTheNote(t *testing.T) {
-	foo, web := newFoo(), newOwned(newFoo(), available)
-	for sentence, test := range map[string]struct {
-		cached objects
-		err    error
-		want   time.Duration
-	}{
-		"rule 13: a status write drops the note":              {objects{foo, web}, nil, time.Second},
-		"rule 13: a status write that failed does not":        {objects{foo, web}, errConflict(), time.Second - time.Millisecond},
-		"rule 1: nothing is remembered of a Foo that is gone": {objects{web}, nil, time.Second},
-		"rule 2: nor of one that is terminating":              {objects{newFoo(fooTerminating), web}, nil, time.Second},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(f *fixture) {
-				if test.err != nil {
-					fail("patch", "foos", test.err)(f)
-				}
-				f.Worker.Debouncer.Postpone(fooKey())
-				time.Sleep(time.Millisecond)
-				_, err := f.syncHandler(f.ctx, fooKey())
-				differ(f, fmt.Sprintf("delay after a sync with the error %v", err), test.want, f.Worker.Debouncer.Postpone(fooKey()))
-			}, test.cached...)
-		})
-	}
+	inCluster(t, func(f *fixture) {
+		f.Worker.Debouncer.Postpone(fooKey())
+		time.Sleep(time.Millisecond)
+		f.sync("")
+		differ(f, "rule 13: the delay after a status write", time.Second, f.Worker.Debouncer.Postpone(fooKey()))
+	}, newFoo(), newOwned(newFoo(), available))
 }
 
 // TestEventHandlers checks rule 19: which Foos an event of a Deployment enqueues: its owners before and

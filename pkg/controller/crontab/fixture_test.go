@@ -329,15 +329,6 @@ func (f *testbed) recorded() []string {
 	return events
 }
 
-// counted returns how often each event was recorded.
-func (f *testbed) counted() map[string]int {
-	counts := map[string]int{}
-	for _, event := range f.recorded() {
-		counts[event]++
-	}
-	return counts
-}
-
 // metric returns the value of a gauge or counter, or the sum of a histogram, for each set of labels.
 func (f *testbed) metric(name string) map[string]float64 {
 	f.t.Helper()
