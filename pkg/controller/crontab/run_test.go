@@ -42,27 +42,12 @@ import (
 	"example.com/sample-controller/test/fixture"
 )
 
-// TestRequests: a day of CronTabs of which one has a run costs the requests for that. New returns an error
-// if an informer has its index already.
-func TestRequests(t *testing.T) {
+// TestNewFails: an informer has its index already.
+func TestNewFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestbed(t, "12:00", nil)
-		f.jobsTake = 20 * time.Second
-		f.listen()
 		_, err := New(f.ctx, f.options)
 		fixture.Differ(t, "a second one is refused", true, err != nil && strings.Contains(err.Error(), "adding an index"))
-		stop := f.start()
-		f.create("suspended", "* * * * *", suspended)
-		for name, schedule := range map[string]string{"broken": "0 25 * * *", "never": "0 0 30 2 *", "monthly": "@monthly", "daily": "@daily"} {
-			f.create(name, schedule)
-		}
-		f.requests()
-		until("22T12:00")
-		const status = "last=22T00:00 "
-		// Two of them are the Job controller's.
-		fixture.Differ(t, "rule C21: requests in a day",
-			[]string{"live", "create 22T00:00", status + "next=23T00:00 active=1", "get 22T00:00", "update jobs", status + "success=22T00:00:20 next=23T00:00"}, f.requests())
-		stop()
 	})
 }
 
