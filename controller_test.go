@@ -96,7 +96,7 @@ const (
 
 func syncTests() map[string]syncTest {
 	foo, ready := newFoo(), newFoo(fooReady)
-	three := newFoo(fooReady, fooGeneration(2), fooReplicas(ptr.To[int32](3)))
+	three := newFoo(fooReady, fooEdited, fooReplicas(ptr.To[int32](3)))
 	web, foreign := newOwned(foo, available), newForeign()
 	blocked := newFoo(fooStatus(findings{deployment: foreign}))
 	nine := deploymentReplicas(ptr.To[int32](9))

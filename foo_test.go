@@ -75,11 +75,6 @@ func noContainerNginx(deployment *appsv1.Deployment) {
 // ourReference is the owner reference of newFoo in JSON.
 const ourReference = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}`
 
-// thing is an owner of another kind.
-func thing(controller *bool) deploymentOption {
-	return ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: controller})
-}
-
 // drift returns what has drifted of the Deployment.
 func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
 	return diffDeployment(foo, newDeployment(foo), current)
@@ -100,6 +95,12 @@ func TestDiffDeployment(t *testing.T) {
 	}{
 		"rules 4 and 10: a Deployment as it should be is left alone, replicas that the API server defaulted are 1, and the annotation of rule 10 means nothing": {
 			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil), adoptBy("foo"))},
+		"rule 4: a Foo without replicas, stored before the default, means 1": {
+			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))),
+			changes: "replicas from 2 to 1",
+			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
+		"rule 4: an image that the spec does not name is not compared": {
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "mine:1" })},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), func(d *appsv1.Deployment) {
 				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = map[string]string{"other": "x"}, nil
@@ -144,8 +145,8 @@ func TestNewStatus(t *testing.T) {
 		warning    = "Warning ErrResourceExists"
 	)
 	for sentence, test := range map[string]struct {
-		from, to findings
-		want     string
+		to   findings
+		want string
 		// message is a part of that of Ready; with a $ behind it, the end.
 		message string
 		event   string
@@ -163,7 +164,7 @@ func TestNewStatus(t *testing.T) {
 			message: `adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			foo := newFoo(fooStatus(test.from))
+			foo := newFoo(fooStatus(findings{}))
 			theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
 			foo.Status.Conditions = append(foo.Status.Conditions, theirs)
 			before := foo.DeepCopy()

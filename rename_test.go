@@ -44,7 +44,7 @@ func recreate(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDepl
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has
 // changed, and for Foos that are in each other's way.
 func renameTests() map[string]syncTest {
-	foo, moved := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next"))
+	foo, moved := newFoo(), newFoo(fooReady, fooEdited, wants("next"))
 	web, next, starting := newOwned(foo, available), newOwned(moved, available), newOwned(moved, pods(1, 1, 0))
 	first := newOwned(newFoo(wants("first")), available)
 	empty, unlabelled := deploymentReplicas(ptr.To[int32](0)), func(d *appsv1.Deployment) { d.Labels = nil }
@@ -122,15 +122,15 @@ func renameTests() map[string]syncTest {
 		"rule 8: of a rotation every other Foo is read live": {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
-			live: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("fourth"), fooGeneration(2)),
+			live: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("fourth"), fooEdited),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
 			requests: []string{getNext, "get foos " + after, "get foos zzz"}, err: "out of date"},
 		"API: with negative replicas nothing is repaired or deleted": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
+			cached:   objects{newFoo(fooReady, fooEdited, wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + onePod}, events: "Warning InvalidSpec",
 			message: `spec.replicas is -1; set it to 0 or more; until the spec is valid, the former Deployment "web" still serves$`},
 		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
+			cached:   objects{newFoo(fooReady, fooEdited, wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + cleared}, events: "Warning InvalidSpec"},
 		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},

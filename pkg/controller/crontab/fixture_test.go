@@ -525,11 +525,6 @@ func asked(value string) cronTabOption {
 // askedAt asks for a run at that time of today.
 func askedAt(clock string) cronTabOption { return asked(moment(clock).Format(time.RFC3339)) }
 
-// handledAt is when the last run that was asked for was due.
-func handledAt(clock string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastManualTime = ptr.To(stamp(clock)) }
-}
-
 // keeps sets the limits of the history.
 func keeps(successful, failed int32) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {

@@ -153,7 +153,6 @@ func TestSyncService(t *testing.T) {
 		return []*corev1.Service{newOwnedService(changes...)}
 	}
 	quota := failing("create", services, forbidden(services, "exceeded quota"))
-	const told = "Warning ErrResourceExists"
 	blocked := newMemcached(status(findings{deployment: newForeign()}))
 	theirs := []*appsv1.Deployment{newForeign()}
 
