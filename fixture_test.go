@@ -248,9 +248,8 @@ func fooImage(name string) fooOption {
 	return func(foo *v1alpha1.Foo) { foo.Spec.Image = name }
 }
 
-func fooGeneration(generation int64) fooOption {
-	return func(foo *v1alpha1.Foo) { foo.Generation = generation }
-}
+// fooEdited gives the Foo its second generation.
+func fooEdited(foo *v1alpha1.Foo) { foo.Generation = 2 }
 
 func fooTerminating(foo *v1alpha1.Foo) {
 	foo.DeletionTimestamp, foo.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}

@@ -44,7 +44,7 @@ func recreate(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDepl
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has
 // changed, and for Foos that are in each other's way.
 func renameTests() map[string]syncTest {
-	foo, moved := newFoo(), newFoo(fooReady, fooGeneration(2), wants("next"))
+	foo, moved := newFoo(), newFoo(fooReady, fooEdited, wants("next"))
 	web, next, starting := newOwned(foo, available), newOwned(moved, available), newOwned(moved, pods(1, 1, 0))
 	first := newOwned(newFoo(wants("first")), available)
 	empty, unlabelled := deploymentReplicas(ptr.To[int32](0)), func(d *appsv1.Deployment) { d.Labels = nil }
@@ -67,15 +67,10 @@ func renameTests() map[string]syncTest {
 	)
 
 	tests := map[string]syncTest{
-		"rule 8: renamed: the Deployment of the new name is created as a copy, and the former one stays": {
-			cached: objects{moved, web}, requests: []string{getWeb, createNext}, events: "Normal Created", requeueAfter: time.Second},
 		"rule 8: renamed: once the rollout of the new one is complete the former Deployment goes, as its own strategy says, after live reads of the Foo and the new one": {
 			cached: objects{moved, web, newOwned(moved, recreate, available)}, requests: []string{getNext, deleteWeb, getFoo, putReady}, events: "Normal Deleted"},
 		"rule 8: a Deployment that another writer has just set to 0 replicas, which the cache does not show, does not replace the one that serves": {
 			cached: objects{moved, web, next}, live: objects{moved, web, none}, requests: []string{getNext}, err: "out of date"},
-		"rule 8: spec.replicas is 0: the new Deployment needs no available Pod": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](0))), web, none},
-			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 True/DeploymentAvailable" + noPods + ourSelector}, events: "Normal Deleted"},
 		"rule 12: while the new Deployment cannot be read live nothing is deleted": {
 			cached: objects{moved, web, next}, prepare: fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{getNext}, err: "reading Deployment \"next\": Internal error occurred: oops"},
@@ -94,9 +89,6 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo,
 				putStatus + `gen=2 True/DeploymentAvailable; until it is deleted, the former Deployment "web" still serves` + onePod}, events: "Normal Deleted, Normal Deleted"},
 
-		"rule 8: strategy Recreate: a former Deployment that is terminating is not deleted twice, and while its Pods may run the new one is not scaled": {
-			cached:       objects{moved, first, newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
-			requeueAfter: time.Second},
 		"rule 8: strategy Recreate: the former Deployment is deleted in the foreground, before the new one has Pods, and another one serves until then": {
 			cached:   objects{moved, first, newOwned(foo, pods(1, 1, 0), recreate), newOwned(moved, recreate, empty, available)},
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
@@ -123,10 +115,6 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteFirst, deleteWeb, getFoo, getFoo, putRejected},
 			events:   "Normal Deleted, Warning DeploymentRejected", err: "exceeded quota", message: `; until it is deleted, the former Deployment "first" still serves$`},
 
-		"rule 8: two Foos swap names: the former Deployment that the other Foo asks for is deleted at once, and no other": {
-			cached:   objects{moved, lastSwapping, first, web, heldByLast},
-			requests: []string{getNext, deleteWeb, "get foos " + after, getFoo, putNotOwned},
-			events:   "Normal Deleted, Warning ErrResourceExists"},
 		"rule 8: in a rotation a Foo that waits enqueues none but the one with the smallest name, or they would enqueue each other for ever": {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed(before), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed(before), wants("third")), available)},
@@ -134,15 +122,15 @@ func renameTests() map[string]syncTest {
 		"rule 8: of a rotation every other Foo is read live": {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
-			live: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("fourth"), fooGeneration(2)),
+			live: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("fourth"), fooEdited),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
 			requests: []string{getNext, "get foos " + after, "get foos zzz"}, err: "out of date"},
 		"API: with negative replicas nothing is repaired or deleted": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
+			cached:   objects{newFoo(fooReady, fooEdited, wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + onePod}, events: "Warning InvalidSpec",
 			message: `spec.replicas is -1; set it to 0 or more; until the spec is valid, the former Deployment "web" still serves$`},
 		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
-			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
+			cached:   objects{newFoo(fooReady, fooEdited, wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
 			requests: []string{putStatus + "gen=2 False/InvalidSpec" + cleared}, events: "Warning InvalidSpec"},
 		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},
@@ -207,23 +195,6 @@ func TestCopyDeployment(t *testing.T) {
 	bare := copyDeployment(newFoo(fooImage("nginx:foo")), newDeployment(newFoo()), source)
 	differ(t, "rule 8: labels of a template without any", map[string]string{"controller": "foo"}, bare.Spec.Template.Labels)
 	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
-}
-
-// TestWaitingCopyIsScaledAtOnce is rules 8 and 21: a repair of a copy that waits with 0 replicas does not delay its scaling.
-func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
-	moved := newFoo(fooGeneration(2), wants("next"), fooReady)
-	former, next := newOwned(newFoo(), recreate, deploymentTerminating), newOwned(moved, recreate, deploymentReplicas(ptr.To[int32](0)), available)
-	unlabelled := next.DeepCopy()
-	unlabelled.Labels = nil
-	inCluster(t, func(f *fixture) {
-		f.sync("")
-		differ(f, "repairs of the label", 1, f.count(`patch deployments next {"metadata":{"labels"`))
-		fixtures.Must(f.deploymentIndexer.Delete(former))
-		f.fill(next)
-		f.stored()
-		f.sync("")
-		differ(f, "scalings", 1, f.count(`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`))
-	}, moved, former, unlabelled)
 }
 
 // TestOldDeployments: several Deployments of other names are sorted, or each sync would act

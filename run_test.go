@@ -403,8 +403,6 @@ func TestProgressYieldsToWork(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, foos...)
-		// The default recorder holds a hundred events.
-		f.foos.Recorder = &record.FakeRecorder{}
 		defer f.start()()
 		differ(f, "rule 13: creations", 200, f.count("create deployments"))
 		told := 0

@@ -19,7 +19,6 @@ limitations under the License.
 package stored
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -195,20 +193,6 @@ const (
 	// Container is the one whose image the controller owns.
 	Container = "nginx"
 )
-
-// StrategicMerge returns the Deployment as the API server stores it after a strategic merge
-// patch. It fails where the API server refuses the patch.
-func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deployment, error) {
-	data, err := json.Marshal(deployment)
-	if err != nil {
-		return nil, err
-	}
-	if data, err = strategicpatch.StrategicMergePatch(data, []byte(patch), &appsv1.Deployment{}); err != nil {
-		return nil, err
-	}
-	merged := &appsv1.Deployment{}
-	return merged, json.Unmarshal(data, merged)
-}
 
 // UnownedDiff returns how two versions of a Deployment differ in fields that the controller
 // does not own, "" if they do not.

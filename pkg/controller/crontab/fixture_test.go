@@ -32,7 +32,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,19 +41,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
 )
@@ -66,23 +61,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testVersion is the resource version of the objects that a test begins with.
-const testVersion = "10"
-
 // testbed is a controller whose caches and API server a test fills separately.
 type testbed struct {
+	*fixture.Env
 	*Controller
 
-	t      *testing.T
-	ctx    context.Context
-	kube   *kubefake.Clientset
-	client *clientfake.Clientset
-	events *record.FakeRecorder
-
-	kubeInformers kubeinformers.SharedInformerFactory
-	informers     externalversions.SharedInformerFactory
-	registry      metrics.KubeRegistry
-	options       Options
+	t         *testing.T
+	ctx       context.Context
+	client    *clientfake.Clientset
+	informers externalversions.SharedInformerFactory
+	options   Options
 
 	// jobsTake is after how long a Job completes, 0 for never.
 	jobsTake time.Duration
@@ -103,42 +91,22 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
-	f := &testbed{
-		t: t, ctx: ctx, kube: kubefake.NewClientset(), client: clientfake.NewClientset(),
-		events: record.NewFakeRecorder(10_000), version: 10, created: map[string][]time.Time{},
-	}
+	f := &testbed{t: t, ctx: ctx, client: &clientfake.Clientset{}, version: 10, created: map[string][]time.Time{}}
+	f.Env = fixture.NewEnv(t, cronTabGVK().Kind, &f.client.Fake, scheme.Scheme, fixture.Objects(jobs)...)
 	if cronTab != nil {
-		cronTab.ResourceVersion = testVersion
-		f.must(f.client.Tracker().Add(cronTab.DeepCopy()))
+		cronTab.ResourceVersion = fixture.Version
+		fixture.Must(f.Tracker.Add(cronTab.DeepCopy()))
 	}
-	for _, job := range jobs {
-		f.must(f.kube.Tracker().Add(job.DeepCopy()))
-	}
-	f.build()
-	f.prepend("*", "*", f.answer)
-	return f
-}
-
-// build builds the controller, with caches of its own.
-func (f *testbed) build() {
-	f.kubeInformers, f.informers = kubeinformers.NewSharedInformerFactory(f.kube, 0), externalversions.NewSharedInformerFactory(f.client, 0)
-	f.registry = metrics.NewKubeRegistry()
-	registered := controller.NewMetrics(f.registry)
-	worker := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
-	f.options = Options{
-		KubeClient: f.kube, Client: f.client, CronTabs: f.informers.Alpha().V1().CronTabs(), Jobs: f.kubeInformers.Batch().V1().Jobs(),
-		Options: controller.Options{
-			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: f.events,
-			Clock: clock.RealClock{}, Metrics: registered,
-		},
-	}
+	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
+	f.options = Options{KubeClient: f.Kube, Client: f.client, CronTabs: f.informers.Alpha().V1().CronTabs(), Jobs: f.KubeInformers.Batch().V1().Jobs(), Options: f.Shared}
 	// The fake API server shares its objects with the informers.
 	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
-	f.must(errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim)))
+	fixture.Must(errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim)))
 	var err error
-	f.Controller, err = New(f.ctx, f.options)
-	f.must(err)
-	f.t.Cleanup(f.Worker.Queue.ShutDown)
+	f.Controller, err = New(ctx, f.options)
+	fixture.Must(err)
+	f.prepend("*", "*", f.answer)
+	return f
 }
 
 // fill puts what the program's caches keep of the objects into the caches, without calling the handlers.
@@ -152,20 +120,13 @@ func (f *testbed) fill(cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
 		trimmed = append(trimmed, Trim(job.DeepCopy()))
 	}
 	version := strconv.Itoa(f.version)
-	f.must(f.options.CronTabs.Informer().GetIndexer().Replace(cronTabs, version))
-	f.must(f.options.Jobs.Informer().GetIndexer().Replace(trimmed, version))
-}
-
-func (f *testbed) must(err error) {
-	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	fixture.Must(f.options.CronTabs.Informer().GetIndexer().Replace(cronTabs, version))
+	fixture.Must(f.options.Jobs.Informer().GetIndexer().Replace(trimmed, version))
 }
 
 // prepend makes the reaction the first one for those requests.
 func (f *testbed) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
-	f.kube.PrependReactor(verb, resource, reaction)
+	f.Kube.PrependReactor(verb, resource, reaction)
 	f.client.PrependReactor(verb, resource, reaction)
 }
 
@@ -175,7 +136,9 @@ func (f *testbed) answer(action clienttesting.Action) (bool, runtime.Object, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
-		return f.patchStatus(patch)
+		f.version++
+		patched, err := fixture.Patch(f.Tracker, patch, strconv.Itoa(f.version))
+		return true, patched, err
 	}
 	write, ok := action.(interface{ GetObject() runtime.Object })
 	if !ok {
@@ -183,7 +146,7 @@ func (f *testbed) answer(action clienttesting.Action) (bool, runtime.Object, err
 	}
 	object := write.GetObject().(metav1.Object)
 	if isDryRun(action) {
-		if _, err := f.kube.Tracker().Get(action.GetResource(), "ns", object.GetName()); err == nil {
+		if _, err := f.Kube.Tracker().Get(action.GetResource(), "ns", object.GetName()); err == nil {
 			return true, nil, apierrors.NewAlreadyExists(jobsGroup, object.GetName())
 		}
 		return true, write.GetObject(), nil
@@ -208,37 +171,9 @@ func isDryRun(action clienttesting.Action) bool {
 	return ok && len(create.CreateOptions.DryRun) > 0
 }
 
-// patchStatus stores a status.
-func (f *testbed) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
-	stored, err := f.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
-	if err != nil {
-		return true, nil, err
-	}
-	patched := merged(stored.(*alphav1.CronTab), patch.GetPatch())
-	if patched.ResourceVersion != stored.(*alphav1.CronTab).ResourceVersion {
-		return true, nil, errConflict()
-	}
-	f.version++
-	patched.ResourceVersion = strconv.Itoa(f.version)
-	return true, patched, f.client.Tracker().Update(patch.GetResource(), patched, patch.GetNamespace())
-}
-
-// merged returns the CronTab after a JSON merge patch.
-func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
-	patched := &alphav1.CronTab{}
-	old, err := json.Marshal(cronTab)
-	if err == nil {
-		patch, err = jsonpatch.MergePatch(old, patch)
-	}
-	if err := errors.Join(err, json.Unmarshal(patch, patched)); err != nil {
-		panic(err)
-	}
-	return patched
-}
-
 // endJob completes the Job, as the Job controller does.
 func (f *testbed) endJob(name string) {
-	jobs, ctx := f.kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
+	jobs, ctx := f.Kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		complete(time.Now().UTC().Format("02T15:04:05"))(job)
@@ -317,10 +252,12 @@ func describe(action clienttesting.Action) string {
 		}
 		return words
 	case clienttesting.PatchActionImpl:
-		return describeStatus(&merged(&alphav1.CronTab{}, action.GetPatch()).Status)
+		patched := &alphav1.CronTab{}
+		fixture.Must(json.Unmarshal(action.GetPatch(), patched))
+		return describeStatus(&patched.Status)
 	case clienttesting.DeleteActionImpl:
 		words, options := "delete "+runNamed(action.GetName()), action.GetDeleteOptions()
-		if *options.Preconditions.UID != types.UID("uid-"+action.GetName()) || *options.Preconditions.ResourceVersion != testVersion || *options.PropagationPolicy != "Background" {
+		if *options.Preconditions.UID != types.UID("uid-"+action.GetName()) || *options.Preconditions.ResourceVersion != fixture.Version || *options.PropagationPolicy != "Background" {
 			words += " with " + options.String()
 		}
 		return words
@@ -371,8 +308,8 @@ func describeStatus(status *alphav1.CronTabStatus) string {
 // stored returns the Jobs in the API server.
 func (f *testbed) stored() jobs {
 	f.t.Helper()
-	list, err := f.kube.BatchV1().Jobs("ns").List(f.ctx, metav1.ListOptions{})
-	f.must(err)
+	list, err := f.Kube.BatchV1().Jobs("ns").List(f.ctx, metav1.ListOptions{})
+	fixture.Must(err)
 	var stored jobs
 	for i := range list.Items {
 		stored = append(stored, &list.Items[i])
@@ -383,8 +320,8 @@ func (f *testbed) stored() jobs {
 // recorded returns the reasons of the recorded events, those of Warnings with that word.
 func (f *testbed) recorded() []string {
 	var events []string
-	for len(f.events.Events) > 0 {
-		event := <-f.events.Events
+	for len(f.Events.Events) > 0 {
+		event := <-f.Events.Events
 		f.messages += event + "\n"
 		fields := strings.Fields(event)
 		events = append(events, strings.TrimPrefix(fields[0]+" "+fields[1], "Normal "))
@@ -392,20 +329,11 @@ func (f *testbed) recorded() []string {
 	return events
 }
 
-// counted returns how often each event was recorded.
-func (f *testbed) counted() map[string]int {
-	counts := map[string]int{}
-	for _, event := range f.recorded() {
-		counts[event]++
-	}
-	return counts
-}
-
 // metric returns the value of a gauge or counter, or the sum of a histogram, for each set of labels.
 func (f *testbed) metric(name string) map[string]float64 {
 	f.t.Helper()
-	families, err := f.registry.Gather()
-	f.must(err)
+	families, err := f.Registry.Gather()
+	fixture.Must(err)
 	values := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.Metric {
@@ -423,7 +351,7 @@ func (f *testbed) metric(name string) map[string]float64 {
 
 // start runs informers and workers, until the returned function is called.
 func (f *testbed) start() (stop func()) {
-	return fixture.Run(f.ctx, f.t, f.Worker, f.kubeInformers, f.informers)
+	return fixture.Run(f.ctx, f.t, f.Worker, f.KubeInformers, f.informers)
 }
 
 // until lets time pass.
@@ -438,7 +366,7 @@ func (f *testbed) create(name, schedule string, options ...cronTabOption) {
 	cronTab := unseen(append(options, runsAt(schedule))...)
 	cronTab.Name, cronTab.UID = name, ""
 	_, err := f.client.AlphaV1().CronTabs("ns").Create(f.ctx, cronTab, metav1.CreateOptions{})
-	f.must(err)
+	fixture.Must(err)
 	synctest.Wait()
 }
 
@@ -447,7 +375,7 @@ func (f *testbed) get(name string) *alphav1.CronTab {
 	f.t.Helper()
 	synctest.Wait()
 	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(f.ctx, name, metav1.GetOptions{})
-	f.must(err)
+	fixture.Must(err)
 	return cronTab
 }
 
@@ -460,7 +388,7 @@ func (f *testbed) edit(name string, changes ...cronTabOption) {
 		change(cronTab)
 	}
 	_, err := f.client.AlphaV1().CronTabs("ns").Update(f.ctx, cronTab, metav1.UpdateOptions{})
-	f.must(err)
+	fixture.Must(err)
 	synctest.Wait()
 }
 
@@ -597,11 +525,6 @@ func asked(value string) cronTabOption {
 // askedAt asks for a run at that time of today.
 func askedAt(clock string) cronTabOption { return asked(moment(clock).Format(time.RFC3339)) }
 
-// handledAt is when the last run that was asked for was due.
-func handledAt(clock string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastManualTime = ptr.To(stamp(clock)) }
-}
-
 // keeps sets the limits of the history.
 func keeps(successful, failed int32) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
@@ -701,7 +624,7 @@ func manual(clock string, options ...jobOption) *batchv1.Job {
 
 func jobOf(cronTab *alphav1.CronTab, due time.Time, options ...jobOption) *batchv1.Job {
 	job := newJob(cronTab, dueRun{at: due}, time.UTC)
-	job.UID, job.ResourceVersion = types.UID("uid-"+job.Name), testVersion
+	job.UID, job.ResourceVersion = types.UID("uid-"+job.Name), fixture.Version
 	job.CreationTimestamp = metav1.NewTime(due)
 	for _, option := range options {
 		option(job)

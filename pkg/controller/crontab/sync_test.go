@@ -18,7 +18,6 @@ package crontab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -128,7 +127,7 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 	if !strings.Contains(messages, test.says) {
 		f.t.Errorf("%q is not in the messages\n%s", test.says, messages)
 	}
-	if !done || stored.ResourceVersion == testVersion {
+	if !done || stored.ResourceVersion == fixture.Version {
 		return
 	}
 	if generation := controller.GetReady(stored.Status.Conditions).ObservedGeneration; generation != stored.Generation || stored.Status.ObservedGeneration != generation {
@@ -138,7 +137,7 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 	f.requests()
 	_, err := f.syncHandler(f.ctx, testKey("backup"))
 	fixture.Differ(f.t, "rule C21: what a second sync does", []string(nil), append(f.requests(), f.recorded()...))
-	f.must(err)
+	fixture.Must(err)
 }
 
 const (
@@ -156,8 +155,6 @@ func syncStarts() map[string]syncTest {
 	return map[string]syncTest{
 		"rules C6 and C7: a run takes a live read, which has the Pod spec, a creation, and a status update": {
 			now: "12:00", cronTab: due, does: startsRun},
-		"rule C7: no run is started while the cached CronTab is out of date": {
-			now: "12:00", cronTab: due, prepare: func(f *testbed) { f.edit("backup") }, does: "live", err: "is out of date"},
 
 		"rule C10: an active Job that the cache does not have yet is read live": {
 			now: "12:00", cronTab: forbids, live: running, does: "live, get 11:00", err: isBehind},
@@ -178,9 +175,6 @@ func syncReplace() map[string]syncTest {
 		replaced       = deletes + ", create 12:00, " + started + "; Deleted, Created"
 		keepsIt        = tries + ", last=11:00 active=1 JobRejected; Warning JobRejected"
 	)
-	refusing := func(err error, says string) syncTest {
-		return syncTest{now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, err), does: keepsIt + "; in 5ms", err: says}
-	}
 	many, deletions := eleven(func(string) jobOption { return func(*batchv1.Job) {} })
 	conflicts := failingIf("delete", "jobs", func(action clienttesting.Action) bool {
 		return action.(clienttesting.DeleteAction).GetName() == running[0].Name
@@ -188,19 +182,14 @@ func syncReplace() map[string]syncTest {
 	return map[string]syncTest{
 		"rule C11: a Job that has changed is not deleted, and no run is started; one deleted before is reported": {now: "12:00", cronTab: replaces, jobs: two, prepare: conflicts,
 			does: "live, try 12:00, live, delete 10:00, live, delete 11:00, last=11:00 active=1; Deleted", err: `deleting Job "backup-1795258800"`},
-		"rule C11: a run waits until the status records the run that it replaces": {
-			now: "13:00", cronTab: replaces, jobs: jobs{run("11:00"), run("12:00")}, does: "last=12:00 active=2; in 50ms"},
 		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
 			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "quota"},
 
 		"rule C11: a sync deletes ten at most": {now: "12:00", cronTab: hourly("11:00", replace, large, recordedAt("11:30", many...)), jobs: many,
 			does: tries + deletions + ", last=11:00 active=1; Deleted" + strings.Repeat(", Deleted", 9), err: isBehind},
-		"rule C7: a Job of the run that the cache does not have yet is read, and replaces none": {
-			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00")}, does: tries + ", get 12:00", err: isBehind},
 		"rule C16: the refusal of a deletion says nothing about it": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("delete", "jobs", errQuota()), does: deletes, err: "quota"},
 		"rule C16: nor that of a read of the Job that has the name": {now: "12:00", cronTab: hourly("11:00"), live: jobs{run("12:00")}, prepare: failing("get", "jobs", errServer()), does: "live, create 12:00, get 12:00", err: "connection refused"},
 
-		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
 		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
 			jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, errQuota()), does: replaced},
@@ -215,12 +204,10 @@ func syncTries() map[string]syncTest {
 	const tries, ready = "live, try 12:00, ", "live, try 12:00, last=11:00"
 	const creates = "live, create asked 12:10, "
 	return map[string]syncTest{
-		"rule C16: the API server will create the Job of a new CronTab": when("11:40", fresh, tries+"no run"),
 		"rule C16: the API server will refuse it": {
 			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value",
 			says: "image: Required value; it is tried again every 5m0s at least, and at once when the spec changes"},
 		"rule C16: a name that is taken says nothing about the Job": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
-		"rule C16: a refusal ends when the CronTab is corrected":    {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
 
 		"rule C22: such a run ends an earlier refusal": {now: "12:10:05", cronTab: hourly("12:00", statusAfter("12:05", errQuota()), askedAt("12:10")), jobs: jobs{manual("12:10")},
 			does: "live, try 13:00, last=12:00 asked=12:10 active=1"},
@@ -228,8 +215,6 @@ func syncTries() map[string]syncTest {
 			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), askedAt("12:10")), prepare: failing("create", "jobs", errInvalid()),
 			does: creates + "last=12:00 never Suspended; Warning JobRejected; in 5ms", err: "image: Required value",
 			says: "no run is started; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z: the API server did not create the Job: creating"},
-		"rule C22: it is started right after the run of the schedule": {now: "12:10:05", cronTab: hourly("12:00", runsAt("*/10 * * * *"), recordedAt("12:05"), askedAt("12:10")),
-			does: "live, create 12:10, last=12:10 next=12:20 active=1; Created; in 50ms"},
 		"rule C22: a value that is not a time is reported": {now: "12:10:05",
 			cronTab: hourly("12:00", recordedAt("12:05"), asked("now")), does: "last=12:00 InvalidRunAt; Warning InvalidRunAt"},
 		"rule C22: also while the CronTab is suspended": {
@@ -286,10 +271,10 @@ func syncFailures() map[string]syncTest {
 
 		"rule C16: its delay does not delay the next run":                {now: "12:59:58", cronTab: failedBefore(errQuota()), prepare: knows(due.UID), does: "in 2s", remembers: true},
 		"rule 23: refusals of runs that are no longer due are forgotten": {now: "12:30", cronTab: hourly("11:00", suspended, recordedAt("12:05")), prepare: knows(due.UID), does: "rest"},
+		"rules C1 and 23: a CronTab that is gone is forgotten":           {now: "12:00", prepare: knows("former"), does: "rest"},
+		"rule C16: what is known of a former CronTab does not count":     {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
 		"rule C22: nor does it delay one by annotation": {now: "12:10:05", cronTab: hourly("11:00", statusAfter("12:00", errQuota()), askedAt("12:10")), prepare: knows(due.UID),
 			does: "live, create asked 12:10, last=11:00 asked=12:10 active=1; Created; in 50ms", remembers: true},
-		"rules C1 and 23: a CronTab that is gone is forgotten":       {now: "12:00", prepare: knows("former"), does: "rest"},
-		"rule C16: what is known of a former CronTab does not count": {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
 		"rule C16: admission that removes the owner is a refusal, of a run that was started": {now: "12:00", cronTab: due, prepare: func(f *testbed) { f.prepend("create", "jobs", withoutOwner) },
 			does: creates + ", last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "owner reference", says: "the API server created the Job without its owner: creating Job"},
 		"rule C15: a Job whose creation had no answer is created again soon, if it is not there": {now: "12:00:01.9", cronTab: due, prepare: unanswered,
@@ -305,18 +290,13 @@ func syncFailures() map[string]syncTest {
 			does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns; in 1s", says: mayHaveRun},
 		"rule C15: nor does an edit": {now: "12:10", cronTab: hourly("11:00", changesTo("30 * * * *")), prepare: unanswered,
 			does: "get 12:00, last=11:00 missed=12:00 next=12:30; Warning MissedRuns; in 50ms", says: mayHaveRun},
-		"rule C12: it is given up also while the CronTab is suspended": {now: "12:00:02", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered,
-			does: "get 12:00, last=11:00 missed=12:00 never Suspended; Warning MissedRuns; in 50ms", says: mayHaveRun},
 		"rule C22: the message stays while a run of the schedule is refused": {now: "12:10:05", cronTab: hourly("11:00", askedAt("12:10")),
 			prepare: func(f *testbed) { manualWaits(f); failing("create", "jobs", errQuota())(f) },
 			does:    creates + ", " + isRefused + "; in 5ms", err: "quota", says: "changes; as before", remembers: true},
 		"rule C22: and while that of the next run is tried": {now: "12:40", cronTab: hourly("12:00", refused("denied"), askedAt("12:10")), prepare: manualWaits,
 			does: "live, try 13:00, last=12:00", says: "UTC; as before", remembers: true},
-		"rule C12: not earlier":                             {now: "12:00:01", cronTab: hourly("11:00", suspended, recordedAt("11:30")), prepare: unanswered, does: "in 1s", remembers: true},
 		"rule C15: a 504 may come after the Job is stored":  {now: "12:00", cronTab: due, prepare: failing("create", "jobs", apierrors.NewTimeoutError("slow", 0)), does: creates, err: "slow", remembers: true},
-		"rule C15: no other 5xx":                            failingWith(apierrors.NewInternalError(errors.New(`failed calling webhook "x"`)), ", "+isRefused, "webhook", "failed calling webhook"),
 		"rule C15: the cache has to show it if it is there": {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
-		"rule C15: so may one that is no longer asked for":  {now: "12:00", cronTab: hourly("12:00"), prepare: unansweredBy(true), does: "last=12:00; in 2s", remembers: true},
 		"rule C15: without a connection no Job was created": {now: "12:00", cronTab: due, prepare: failing("create", "jobs", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}),
 			does: creates, err: "i/o timeout"},
 		"rule C16: a terminating namespace is no error": failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
@@ -361,7 +341,6 @@ func syncHistory() map[string]syncTest {
 		"rule C17: a negative limit is 0":                       keeping("live, delete 08:00, live, delete 10:00; Deleted, Deleted", jobs{done("08:00"), run("10:00", failed("10:00"))}, keeps(-1, -1)),
 		"rule C17: Jobs that are being deleted are not counted": keeping("", jobs{done("11:00", goesAway), run("12:00", failed("12:00"), goesAway), done("10:00")}, keeps(1, 1)),
 		"rule C17: Jobs of the same age are ordered by name":    keeping("live, delete backup-a; Deleted", jobs{done("10:00", jobNamed("backup-b")), done("10:00", jobNamed("backup-a"))}, keeps(1, 1)),
-		"rule C17: the next run is started and recorded first":  {now: "12:00", cronTab: keepsNone, jobs: both, does: "live, create 12:00, " + status + ", " + deletes + "; Created, Deleted, Deleted"},
 		"rule C17: one that cannot be deleted delays neither another nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: both, prepare: failing("delete", "jobs", errQuota()), does: deletes + "; in 2s", err: `deleting Job "backup-1795258800"`},
 		"rule C17: a sync deletes ten at most, and the next one goes on": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("11:30", many...)), jobs: many,
@@ -398,8 +377,7 @@ func syncMissed() map[string]syncTest {
 
 		"rule C9: too late": reports("12:10:01", hourly("11:00", deadline(600)), missedDeadline+"; Warning MissedDeadline",
 			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 600"),
-		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAtNoon, was("MissedDeadline", "as before")), missedDeadline, "as before"),
-		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAtNoon, was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
+		"rule C9: it ends with another schedule": reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAtNoon, was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
 		"rule C16: a refusal that a quota hides stays when the deadline has passed": {now: "12:10", cronTab: hourly("11:00", deadline(60), refused("denied")), prepare: failing("create", "jobs", errQuota()),
 			does: "live, try 13:00, last=11:00 missed=12:00 JobRejected; Warning MissedDeadline; in 5ms", says: "denied"},
 
@@ -430,7 +408,6 @@ func syncEnds() map[string]syncTest {
 			run("09:00", failed("11:10")), broken, run("10:00", complete("12:20")), done),
 		"rule C19: a Job that was active is complete": reports("12:30", hourly("12:00", both), "last=12:00 success=12:01 active=1; JobCompleted", `Job "backup-1795262400" is complete`, run("11:00"), done),
 		"rule C19: a Job that was active has failed":  reports("12:30", hourly("12:00", both), "last=12:00 failure=11:20 active=1; Warning JobFailed", `Job "backup-1795258800" has failed`, broken, run("12:00")),
-		"rule C19: the end of another has no event":   reports("12:30", hourly("12:00", recordedAt("12:00:30", run("11:00"))), "last=12:00 success=12:01", "", done),
 
 		"rule C23: the condition ends with the field": reports("12:30", hourly("12:00", hour, recordedAt("12:10"), unset), "last=12:00", ""),
 		"rule C23: at the deadline it is in time":     reports("13:01:30", hourly("13:00", hour, succeededAt("12:01:30")), inTime+"; in 1s", "is not longer ago than spec.successDeadlineSeconds"),
@@ -472,14 +449,12 @@ func decideDue() map[string]syncTest {
 		"rule C1: a CronTab that is being deleted needs nothing": when("12:00", hourly("11:00", deleted), "rest"),
 		"rules C6 and C20: before its time no run is due, and the next sync is when it is": when(
 			"11:59:40.5", hourly("", createdAt("11:30")), "no run; in 19.5s"),
-		"rule C6: none is due at the time of the creation": when("12:30", hourly("", createdAt("12:00")), "no run"),
 		"rule C5: the time zone of the spec counts": when(
 			"20T23:00", berlin, "live, create 20T23:00, last=20T23:00 next=23:00 active=1; Created"),
 		"rule C4: @every counts from the creation, and a late run shifts none": when(
 			"12:01:40", hourly("", runsAt("@every 90s"), createdAt("11:58:50")), "live, create 12:00:20, last=12:00:20 next=12:01:50 active=1; Created; in 10s"),
 		"rule C25: a stored interval of 5 seconds is kept": when(
 			"12:00:05", hourly("12:00", runsAt("@every 5s")), "live, create 12:00:05, last=12:00:05 next=12:00:10 active=1; Created; in 5s"),
-		"rule C20: a clock behind by a minute is tolerated": when("11:59", hourly("12:00"), "last=12:00 next=13:00"),
 
 		"rule C8: a hundred missed runs are counted": reports("12:00", hourly("10:19", runsAt("* * * * *")),
 			"live, create 12:00, last=12:00 missed=11:59 next=12:01 active=1; Created, Warning MissedRuns",
@@ -489,9 +464,6 @@ func decideDue() map[string]syncTest {
 		"rule C12: not past its deadline": reports("12:10", hourly("10:00", was("Suspended", ""), deadline(60)),
 			"last=10:00 missed=12:00; Warning MissedRuns, Warning MissedRuns", "12:00:00Z; spec.suspend was true"),
 
-		"rule C14: the UID under another kind is another owner, and no Job is replaced for it": when(
-			"12:00", hourly("11:00", replace), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken",
-			run("11:00"), run("12:00", ownedBy("CronJob", "uid-backup"))),
 		"rules C14 and C15: a Job that is older than the run, by a clock that was ahead, takes its name": reports(
 			"12:30", hourly("11:00"), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken", "is taken by a Job that is older than the run", run("12:00", bornAt("11:00"))),
 		"rule C15: runs before, between and after those with a Job, or that this process has started, are missed": {
@@ -501,9 +473,9 @@ func decideDue() map[string]syncTest {
 				f.remember(testKey("backup"), known)
 			}, does: "live, create 12:00, last=12:00 missed=11:00 active=2; Created" + strings.Repeat(", Warning MissedRuns", 3),
 			says: "the run due at 2026-11-21T11:00:00Z; a later run"},
+
 		"rule C15: a Job ahead of the clock is ignored": when(
 			"12:10", hourly("11:00"), "live, create 12:00, last=12:00 active=2; Created", run("13:00")),
-
 		"rule C13: a new schedule counts from when it was written": reports("12:20", hourly("10:00", new15, at("12:10")),
 			"last=10:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms",
 			": 2 runs due from 2026-11-21T11:00:00Z to 2026-11-21T12:00:00Z; the schedule was changed before"),
@@ -511,19 +483,11 @@ func decideDue() map[string]syncTest {
 			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "last=12:00 next=13:15"),
 		"rule C13: with a time ahead of the clock it counts from now": when(
 			"12:20", hourly("12:00", new15, at("13:17")), "last=12:00 next=13:15"),
-		"rule C13: it does not count from before the former one": when(
-			"12:20", hourly("", changesTo("@every 5m"), follows("0 * * * *", "12:18"), at("12:10")), "next=12:23"),
 		"rule C13: another time zone is another schedule": when(
 			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "last=11:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms"),
-		"rule C13: no run is started, and no Job replaced, before the status records the schedule": when(
-			"12:10", unseen(createdAt("11:30"), replace), "active=1; in 50ms", run("11:00")),
-		"rule C13: a former schedule that was invalid has no runs": when(
-			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), "last=10:00"),
 		"rule C13: runs of both schedules are started or missed": reports("12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")),
 			"last=12:20 missed=12:12 next=13:02 active=2; Warning MissedRuns", "due at 2026-11-21T12:12:00Z; a later run",
 			run("12:00"), run("12:20")),
-		"rule C16: the Job of the next run is tried while one waits": when(
-			"12:50", hourly("11:00", nextGeneration, forbid), "live, try 13:00, last=11:00 active=1", run("11:00")),
 		"rule C16: none is tried without a next run": when(
 			"12:00", hourly("11:00", nextGeneration, suspended), "last=11:00 never Suspended; rest"),
 	}
@@ -534,22 +498,16 @@ func decideConcurrency() map[string]syncTest {
 		return when("12:00", hourly("11:00", policy), does, jobs...)
 	}
 	return map[string]syncTest{
-		"rule C10: Forbid: a run waits if one of many is under way, also one that is being deleted": under(
-			forbid, "last=11:00 success=10:01 active=1", run("10:00", complete("10:01")), run("11:00", goesAway), run("09:00", complete("09:01"))),
 		"rule C10: Forbid: a Job that is not complete counts": under(
 			forbid, "last=11:00 success=11:01 active=1",
 			run("11:00", complete("11:01"), func(job *batchv1.Job) { job.Status.Conditions[0].Status = "False" })),
 		"rules C8 and C10: Forbid: after downtime runs are superseded, and one is started if all others have ended": reports("12:10", hourly("10:00", forbid),
 			"live, create 12:00, last=12:00 missed=11:00 success=10:01 failure=09:01 active=1; Created, Warning MissedRuns",
 			"; a later run was already due or started", run("10:00", complete("10:01")), run("09:00", failed("09:01"))),
-		"rule C9: Forbid: a run waits until its deadline": when(
-			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "last=11:00 active=1; in 20.5s", run("11:00")),
 		"rule C11: the next Job is tried, all under way are deleted and no others, the next is created": under(
 			replace, "live, try 12:00, live, delete 10:00, live, delete 11:00, create 12:00, "+
 				"last=12:00 success=09:01 failure=08:00 active=1; Deleted, Deleted, Created",
 			run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("08:00")), run("07:00", ofCronJob)),
-		"rule C11: Replace: one that is being deleted is not deleted again": under(
-			replace, "live, create 12:00, last=12:00 active=2; Created", run("11:00", goesAway)),
 	}
 }
 
@@ -562,48 +520,27 @@ func decideManual() map[string]syncTest {
 	return map[string]syncTest{
 		"rule C22: a run that a user asks for is started, also late, whatever the deadline": when(
 			"12:30", hourly("12:00", at1210, deadline(60)), starts),
-		"rule C22: the time may be in another zone, and by a clock that is a minute behind the creation": when(
-			"12:10", hourly("12:00", asked("2026-11-20T11:29:00.7+01:00")),
-			"live, create asked 20T10:29, last=12:00 asked=20T10:29 active=1; Created"),
-		"rule C22: and with a schedule that cannot be read": when(
-			"12:10", hourly("12:00", at1210, runsAt("x")), creates+"never active=1 InvalidSchedule; Created, Warning InvalidSchedule; rest"),
 		"rule C22: meanwhile the clock is checked": when(
 			"12:09:40", hourly("12:00", askedAt("18:10"), suspended), "last=12:00 never Suspended"),
 		"rule C22: it waits until the status records the schedule": when(
 			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "no run; in 50ms"),
 		"rule C22: with Replace it does not wait for the end of a Job": reports(
 			"12:30", hourly("11:00", replace, askedAt("12:30")), "last=12:00 active=1; in 50ms", "zone UTC\n", run("12:00")),
-		"rule C22: a Job that is older takes its name": when(
-			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1; Warning JobNameTaken", manual("12:10", bornAt("11:00"))),
-		"rule C22: also if the annotation is gone": when(
-			"12:10:01", hourly("12:00"), "last=12:00 asked=12:10 active=1", manual("12:10")),
 		"rule C22: an older run goes before one of the schedule": when(
 			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "live, create asked 12:30, last=12:00 asked=12:30 active=1; Created; in 50ms"),
-		"rule C22: it does not settle one of the schedule": when(
-			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "live, create 13:00, last=13:00 asked=13:00 active=2; Created", manual("13:00")),
 		"rule C22: its Job stays in the history until its run is recorded": when("12:30",
 			hourly("12:00", keeps(0, 0)), "last=12:00 asked=12:10 failure=12:10; in 50ms", manual("12:10", failed("12:10"))),
 		"rule C22: a time before the creation is that of a CronTab which was restored": when(
 			"12:10", hourly("12:00", askedAt("20T10:28:59")), "last=12:00"),
 
-		"rule C24: not if it was due before the creation": when(
-			"12:00:10", hourly("", minute, createdAt("12:00:05")), "no run"),
-		"rule C24: an offset is no clock that is behind": when(
-			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), "no run"),
-		"rule C24: it may be longer than the period": when(
-			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "last=12:00 next=12:01; in 37s"),
 		"rules C9 and C24: the deadline counts from it, and at the deadline a run is started": when(
 			"12:00:40.9", hourly("11:00", minute, deadline(30)), startsRun+"; in 100ms"),
-		"rule C24: after downtime the latest of its time starts": when("12:00", hourly("09:00", minute),
-			"live, create 11:00, last=11:00 missed=10:00 next=12:00 active=1; Created, Warning MissedRuns; in 10s"),
 		"rule C24: a run is held while the schedule changes": when(
 			"12:00:05", hourly("11:00", minute, to30), "last=11:00 next=12:00; in 5s"),
 		"rule C24: while suspended the new schedule is followed at once": when("12:00:05",
 			hourly("11:00", minute, to30, suspended), "last=11:00 missed=12:00 never Suspended; Warning MissedRuns; rest"),
 		"rule C24: a former schedule has no runs after the change": {now: "13:10", cronTab: hourly("11:00", minute, to30, writtenAtClock("12:00:05")),
 			does: "live, create 12:00, last=12:00 next=13:00 active=1; Created", goesOn: true},
-		"rule C24: its runs whose time had come are missed": reports("12:00:20", hourly("11:00", minute, to30),
-			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "; the schedule was changed before"),
 	}
 }
 
