@@ -20,11 +20,21 @@ limitations under the License.
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/stored"
 )
 
@@ -115,4 +125,193 @@ func (op Op) String() string {
 		uses = append(uses, fmt.Sprint(op.Replicas))
 	}
 	return strings.Join(uses, " ")
+}
+
+// Operations returns a generator of operations of users on three Foos and four names.
+func Operations() *rapid.Generator[Op] { return rapid.Custom(drawOp) }
+
+// A verb that is listed more often is drawn more often.
+func drawOp(t *rapid.T) Op {
+	op := Op{Verb: rapid.SampledFrom([]Verb{
+		CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo,
+		Rename, Rename, Rename, Rename, Rename, Rename, Swap, Swap, // +drop:rename
+		ScaleFoo, ScaleFoo, SetImage,
+		DeleteFoo, DeleteFoo, RecreateFoo, RecreateFoo, AddCondition, CreateForeign, CopyDeployment,
+		EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment,
+		DeleteDeployment, DeleteDeployment, Rewrite,
+	}).Draw(t, "verb")}
+	op.Foo = rapid.SampledFrom([]string{"x", "y", "x", "y", "z"}).Draw(t, "foo")
+	op.Deployment = rapid.SampledFrom([]string{"a", "b", "a", "b", "c", "d"}).Draw(t, "deployment")
+	op.Replicas = rapid.Int32Range(0, 3).Draw(t, "replicas")
+	switch op.Verb {
+	case CreateFoo:
+		op.NewImage = rapid.SampledFrom([]string{"", "nginx:1"}).Draw(t, "image")
+		if rapid.IntRange(0, 9).Draw(t, "form") == 9 {
+			// A Foo without a spec was stored before the CRD had a schema.
+			op.Deployment = ""
+		}
+	case SetImage:
+		op.NewImage = rapid.SampledFrom([]string{"nginx:1", "nginx:2", "", StalledImage, StalledImage}).Draw(t, "image")
+	case Swap: // +drop:rename
+		op.Other = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "other") // +drop:rename
+	case CopyDeployment:
+		op.Other = rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "copy")
+	case DeleteFoo, DeleteDeployment:
+		op.Propagation = rapid.SampledFrom([]metav1.DeletionPropagation{
+			metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
+		}).Draw(t, "propagation")
+	case EditDeployment:
+		op.Edit = rapid.SampledFrom([]Edit{
+			EditReplicas, EditImage, EditUnlabel, EditOtherFields, EditPause, EditResume, EditUnblock, EditAddFinalizer, EditRemoveFinalizer,
+			EditRelease, EditRelease, EditNoController, EditHandOver, EditHandOver, EditHandOver, EditRecreate, EditRecreate,
+			EditAskAdoption, EditAskAdoption, EditAskAdoption, EditLargeAnnotation,
+		}).Draw(t, "edit")
+	}
+	return op
+}
+
+// User is what users have of an API server. Each method does nothing if it cannot: like kubectl, it fails.
+type User interface {
+	// Get returns an object, nil if there is none. A resource may be a subresource, such as foos/status.
+	Get(resource, name string) Object
+	Create(resource string, object Object)
+	Change(resource, name string, change func(Object))
+	Delete(resource, name string, propagation metav1.DeletionPropagation)
+	Now() metav1.Time
+}
+
+// Do does the operation, but for Rewrite, which is no request.
+func (op Op) Do(u User) {
+	switch op.Verb {
+	case CreateFoo:
+		spec := v1alpha1.FooSpec{}
+		if op.Deployment != "" {
+			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
+		}
+		u.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec})
+	case ScaleFoo:
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
+	case SetImage:
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
+	// +drop:rename
+	case Rename:
+		changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = op.Deployment })
+	case Swap:
+		one, other := u.Get(Foos, op.Foo), u.Get(Foos, op.Other)
+		if one != nil && other != nil {
+			a, b := one.(*v1alpha1.Foo).Spec.DeploymentName, other.(*v1alpha1.Foo).Spec.DeploymentName
+			changeSpec(u, op.Foo, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(b, a) })
+			changeSpec(u, op.Other, func(spec *v1alpha1.FooSpec) { spec.DeploymentName = cmp.Or(a, b) })
+		}
+	// +drop:end
+	case DeleteFoo:
+		u.Delete(Foos, op.Foo, op.Propagation)
+	case RecreateFoo:
+		if former := u.Get(Foos, op.Foo); former != nil {
+			u.Delete(Foos, op.Foo, metav1.DeletePropagationBackground)
+			u.Create(Foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: former.(*v1alpha1.Foo).Spec})
+		}
+	case AddCondition:
+		u.Change(Foos+"/status", op.Foo, func(object Object) {
+			meta.SetStatusCondition(&object.(*v1alpha1.Foo).Status.Conditions, metav1.Condition{
+				Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: u.Now(),
+			})
+		})
+	case CreateForeign:
+		u.Create(Deployments, ForeignDeployment(op.Deployment))
+	case CopyDeployment:
+		if original := u.Get(Deployments, op.Deployment); original != nil {
+			u.Create(Deployments, copyOfDeployment(original.(*appsv1.Deployment), op.Other))
+		}
+	case DeleteDeployment:
+		u.Delete(Deployments, op.Deployment, op.Propagation)
+	case EditDeployment:
+		op.edit(u)
+	}
+}
+
+func changeSpec(u User, name string, change func(*v1alpha1.FooSpec)) {
+	u.Change(Foos, name, func(object Object) { change(&object.(*v1alpha1.Foo).Spec) })
+}
+
+// edit changes a Deployment.
+func (op Op) edit(u User) {
+	var foo *v1alpha1.Foo
+	if op.Edit == EditHandOver {
+		foo, _ = u.Get(Foos, op.Foo).(*v1alpha1.Foo)
+	}
+	u.Change(Deployments, op.Deployment, func(object Object) { op.change(object.(*appsv1.Deployment), foo) })
+}
+
+func (op Op) change(deployment *appsv1.Deployment, foo *v1alpha1.Foo) {
+	spec := &deployment.Spec
+	switch op.Edit {
+	case EditReplicas:
+		spec.Replicas = ptr.To(op.Replicas)
+	case EditImage:
+		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
+	case EditUnlabel:
+		delete(deployment.Labels, managedByLabel)
+	case EditOtherFields:
+		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
+		metav1.SetMetaDataLabel(&spec.Template.ObjectMeta, "theirs", "kept")
+		if len(spec.Template.Spec.Containers) == 1 {
+			spec.Template.Spec.Containers = append(spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+		}
+	case EditPause, EditResume:
+		spec.Paused = op.Edit == EditPause
+	case EditRecreate:
+		spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	case EditRelease:
+		deployment.OwnerReferences = nil
+	case EditHandOver:
+		if foo != nil {
+			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
+		}
+	case EditAskAdoption:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, v1alpha1.AdoptByAnnotation, op.Foo)
+	case EditLargeAnnotation:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "large", strings.Repeat("x", largeAnnotation))
+	case EditNoController:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].Controller = ptr.To(false)
+		}
+	case EditUnblock:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)
+		}
+	case EditAddFinalizer:
+		// The API server refuses new finalizers on an object that is being deleted.
+		if deployment.DeletionTimestamp == nil && !slices.Contains(deployment.Finalizers, HoldFinalizer) {
+			deployment.Finalizers = append(deployment.Finalizers, HoldFinalizer)
+		}
+	case EditRemoveFinalizer:
+		deployment.Finalizers = slices.DeleteFunc(deployment.Finalizers, func(f string) bool { return f == HoldFinalizer })
+	}
+}
+
+// copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
+// no managed fields.
+func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
+		Spec:       *deployment.Spec.DeepCopy(),
+	}
+}
+
+// ForeignDeployment returns a Deployment that no Foo owns.
+func ForeignDeployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"foreign": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: "nginx:foreign"}}},
+			},
+		},
+	}
 }
