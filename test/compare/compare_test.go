@@ -228,19 +228,36 @@ const (
 	roller    = "Deployment controller"
 )
 
-var deploymentVerbs = []sim.Verb{sim.CreateForeign, sim.CopyDeployment, sim.DeleteDeployment, sim.EditDeployment}
+var (
+	fooVerbs = []sim.Verb{
+		sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.CreateFoo, sim.ScaleFoo, sim.SetImage,
+		sim.Rename, sim.Swap, // +drop:rename
+		sim.DeleteFoo, sim.DeleteFoo, sim.RecreateFoo, sim.AddCondition,
+	}
+	deploymentVerbs = []sim.Verb{
+		sim.CreateForeign, sim.CreateForeign, sim.CopyDeployment, sim.CopyDeployment, sim.DeleteDeployment, sim.DeleteDeployment,
+		sim.EditDeployment,
+	}
+	edits = []sim.Edit{
+		sim.EditReplicas, sim.EditImage, sim.EditUnlabel, sim.EditOtherFields, sim.EditPause, sim.EditResume, sim.EditRecreate,
+		sim.EditRelease, sim.EditHandOver, sim.EditNoController, sim.EditUnblock, sim.EditAddFinalizer, sim.EditRemoveFinalizer,
+		sim.EditAskAdoption, sim.EditLargeAnnotation,
+	}
+)
 
-// drawOperation draws an operation on objects of which each state comes as often as each other one.
 func (s *sequence) drawOperation() sim.Op {
-	op := sim.Operations().Example(int(s.random.Int32()))
-	if op.Verb == sim.Rewrite || s.isEnding() && s.chance(50) {
-		// A policy is in force from the beginning, or not at all.
+	verbs := slices.Concat(fooVerbs, deploymentVerbs, slices.Repeat([]sim.Verb{sim.EditDeployment}, 12))
+	op := sim.Op{
+		Verb: draw(s.random, verbs...), Foo: s.name(sim.Foos), Deployment: s.name(sim.Deployments), Replicas: s.random.Int32N(4),
+		NewImage: draw(s.random, images...), Propagation: draw(s.random, propagations...), Edit: draw(s.random, edits...),
+	}
+	if s.isEnding() && s.chance(50) {
 		op.Verb = draw(s.random, sim.CreateFoo, sim.CreateForeign)
 	}
-	if op.Foo = s.name(sim.Foos); op.Verb != sim.CreateFoo || op.Deployment != "" {
-		op.Deployment = s.name(sim.Deployments)
-	}
 	switch op.Verb {
+	case sim.CreateFoo:
+		op.Deployment = draw(s.random, append(deploymentNames, deploymentNames[0], "")...)
+		op.NewImage = draw(s.random, "", op.NewImage)
 	case sim.Swap: // +drop:rename
 		op.Other = draw(s.random, fooNames...) // +drop:rename
 	case sim.CopyDeployment:
