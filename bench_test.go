@@ -18,6 +18,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fixtures "example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/stored"
 )
 
@@ -77,22 +79,13 @@ func newIdle(t testing.TB) *fixture {
 }
 
 // keep puts what a cache keeps of a decoded object into a cache.
-func keep[T any](t testing.TB, transform cache.TransformFunc, indexer cache.TypedIndexer[*T], object *T) {
+func keep[T any](transform cache.TransformFunc, indexer cache.TypedIndexer[*T], object *T) {
 	text, err := json.Marshal(object)
 	decoded := new(T)
-	if err == nil {
-		err = json.Unmarshal(text, decoded)
-	}
-	var kept any
-	if err == nil {
-		kept, err = transform(decoded)
-	}
-	if err == nil {
-		err = indexer.Add(kept.(*T))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Must(errors.Join(err, json.Unmarshal(text, decoded)))
+	kept, err := transform(decoded)
+	fixtures.Must(err)
+	fixtures.Must(indexer.Add(kept.(*T)))
 }
 
 // fillAndSync fills the caches with that many Foos and their Deployments, and returns what syncs one in the middle,
@@ -102,8 +95,8 @@ func fillAndSync(t testing.TB, c *fixture, foos int) (sync func()) {
 	transform := newTransform()
 	for i := range foos {
 		foo, owned := realReady(i)
-		keep(t, transform, c.fooIndexer, foo)
-		keep(t, transform, c.deploymentIndexer, owned)
+		keep(transform, c.fooIndexer, foo)
+		keep(transform, c.deploymentIndexer, owned)
 	}
 	key := cache.MetaObjectToName(stored.Foo(foos / 2))
 	return func() {
@@ -146,7 +139,7 @@ func TestBytesPerObject(t *testing.T) {
 	fillAndSync(t, c, foos)
 	full := heapInUse()
 	for i := range foreign {
-		keep(t, transform, c.deploymentIndexer, stored.Foreign(i))
+		keep(transform, c.deploymentIndexer, stored.Foreign(i))
 	}
 	perFoo, perForeign := (full-empty)/foos, (heapInUse()-full)/foreign
 	runtime.KeepAlive(c)

@@ -153,10 +153,7 @@ func TestPlain(t *testing.T) {
 	}
 	const controller = "pkg/controller/tenant"
 	err = tree.Execute(t.Context(), "", "../..", []string{"go", "test", "-c", "-overlay=" + overlay, "-o", test, "./" + living + controller})
-	if err == nil {
-		err = tree.Execute(t.Context(), "", filepath.Join(dir, controller), []string{test})
-	}
-	if err != nil {
+	if err = errors.Join(err, tree.Execute(t.Context(), "", filepath.Join(dir, controller), []string{test})); err != nil {
 		t.Error(err)
 	}
 }

@@ -140,7 +140,7 @@ type checker struct {
 	// flags are those of the external service of a kind.
 	flags  []string
 	owners schema.GroupVersionResource
-	// change are the steps that change the spec of the example at rest, nil if the API server lets nobody.
+	// change are the steps that change the spec of the example at rest, nil if the API server refuses each.
 	change []step
 	// tracked are the resources whose objects are compared: see stateOf.
 	tracked map[string]bool

@@ -324,9 +324,9 @@ func (e *Explorer) violated(path []int, found ...string) {
 	}
 }
 
-// What the explorer takes for granted is tried every so often: that the same happens again at the same moment (no
-// variable is left that nobody saves), that equal moments and equal states go on alike (no field is left out of their
-// forms), and that objects in caches never change.
+// What the explorer takes for granted is tried every so often: that the same happens again at the same moment (each
+// variable is saved), that equal moments and equal states go on alike (no field is left out of their forms), and that
+// objects in caches never change.
 const (
 	sampleSteps   = 200
 	sampleMoments = 20

@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
+	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/kinds"
 	"example.com/sample-controller/test/sim"
 )
@@ -129,7 +130,7 @@ func (o *Owned) Create() Operation {
 		if err == nil {
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed)
 		}
-		must(err)
+		fixture.Must(err)
 		store.Create(o.Owner, typed)
 	}}
 }
@@ -158,16 +159,10 @@ func apply(object sim.Object, patch json.RawMessage, with func(text, patch []byt
 	if err == nil {
 		text, err = with(text, patch)
 	}
-	must(err)
+	fixture.Must(err)
 	changed := reflect.New(reflect.TypeOf(object).Elem())
-	must(json.Unmarshal(text, changed.Interface()))
+	fixture.Must(json.Unmarshal(text, changed.Interface()))
 	reflect.ValueOf(object).Elem().Set(changed.Elem())
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
 
 // Remove deletes the object of that resource.
@@ -250,7 +245,7 @@ func (o *Owned) shows(object, owner sim.Object) bool {
 
 func fields(object sim.Object) map[string]any {
 	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	must(err)
+	fixture.Must(err)
 	return all
 }
 

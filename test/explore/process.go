@@ -47,6 +47,7 @@ import (
 
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -225,13 +226,13 @@ func (e Env) RoundTrip(incoming *http.Request) (*http.Response, error) {
 	return respond(http.StatusOK, a.object), nil
 }
 
-// read reads a request, without a name for a list.
+// read reads a request, without a name for a list. It panics at a request that the explorer does not answer.
 func (e Env) read(incoming *http.Request) *sim.Request {
 	var body []byte
 	var err error
 	if incoming.Body != nil {
 		body, err = io.ReadAll(incoming.Body)
-		must(err)
+		fixture.Must(err)
 	}
 	r, verbs := &sim.Request{}, map[string]string{"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "put", "DELETE": "delete"}
 	r.Verb, r.DryRun = verbs[incoming.Method], incoming.URL.Query().Has("dryRun")
@@ -245,11 +246,15 @@ func (e Env) read(incoming *http.Request) *sim.Request {
 		path = append(path[slices.Index(path, "namespaces")+2:], "", "")
 		r.Resource, r.Name, r.Subresource = path[0], path[1], path[2]
 	}
+	isList := r.Verb == "get" && !incoming.URL.Query().Has("watch")
+	if r.Verb == "" || r.Name == "" && r.Verb != "create" && !isList || r.Verb == "put" && r.Resource != Items {
+		panic(fmt.Sprintf("unexpected request: %s %s", incoming.Method, incoming.URL))
+	}
 	switch r.Verb {
 	case "create":
 		i := slices.IndexFunc(e.process.resources, func(resource sim.Resource) bool { return resource.Resource == r.Resource })
 		r.Object = e.process.resources[i].New()
-		must(json.Unmarshal(body, r.Object))
+		fixture.Must(json.Unmarshal(body, r.Object))
 		r.Name = r.Object.GetName()
 	case "put":
 		r.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Data: map[string]string{"": string(body)}}
@@ -257,7 +262,7 @@ func (e Env) read(incoming *http.Request) *sim.Request {
 		r.Patch, r.PatchType = body, types.PatchType(incoming.Header.Get("Content-Type"))
 	case "delete":
 		if len(body) > 0 {
-			must(json.Unmarshal(body, &r.Options))
+			fixture.Must(json.Unmarshal(body, &r.Options))
 		}
 	}
 	return r
@@ -265,7 +270,7 @@ func (e Env) read(incoming *http.Request) *sim.Request {
 
 func respond(code int, object any) *http.Response {
 	text, err := json.Marshal(object)
-	must(err)
+	fixture.Must(err)
 	return &http.Response{StatusCode: code, Body: io.NopCloser(bytes.NewReader(text)), Header: http.Header{"Content-Type": {"application/json"}}}
 }
 

@@ -125,7 +125,7 @@ func checkLease(all []process, versions []trace.Version) (found violations) {
 			if !writesOurs(write) && (!write.IsWrite() || write.Resource != "events") {
 				continue
 			}
-			leader, revision := "nobody", effectAt(write, versions)
+			leader, revision := "no process", effectAt(write, versions)
 			for _, h := range holdings {
 				if revision != 0 && h.revision < revision || revision == 0 && h.at.Before(write.At) {
 					leader = h.by

@@ -202,7 +202,7 @@ func sameIntent(a, b Object) bool {
 
 // The API server records who last changed each field, and forgets a manager whose fields have all been changed by
 // others. The store records that of the controller, for the fields that it repairs. What it has created it
-// manages for ever: nobody can change the selector.
+// manages for ever: the selector is immutable.
 
 // managedPaths are the paths of those fields that have a value.
 func managedPaths(deployment *appsv1.Deployment) map[string]fieldpath.Path {

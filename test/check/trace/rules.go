@@ -54,7 +54,7 @@ type Version struct {
 	At time.Time
 }
 
-// IsLive reports whether the object exists and nobody has deleted it.
+// IsLive reports whether the object exists and has no deletion timestamp.
 func (v *Version) IsLive() bool { return !v.Deleted && v.Object.GetDeletionTimestamp() == nil }
 
 // ByRevision orders versions of several resources.
@@ -272,7 +272,7 @@ func (s *RuleSet) Expand(text []byte, with map[string]any) ([]byte, error) {
 
 // Judge evaluates the rules for each write of a controller that changed or deleted something, and calls found for each
 // that breaks one. owners is the resource of what the controller reconciles. If since is not nil, a rule is kept too if
-// it was at an earlier moment since then: nobody can foresee what others do between a read and a write.
+// it was at an earlier moment since then: a controller cannot foresee what others do between a read and a write.
 func (s *RuleSet) Judge(versions []Version, requests []Request, owners string,
 	since func(*Request) time.Time, found func(rule, message string, r *Request)) {
 	versions = slices.SortedStableFunc(slices.Values(versions), ByRevision)

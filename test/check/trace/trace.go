@@ -148,10 +148,10 @@ func NewRequest(verb, contentType string, to Target, body []byte) *Request {
 // IsWrite reports whether the request is to change something.
 func (r *Request) IsWrite() bool { return r.Verb != http.MethodGet }
 
-// Applied reports whether it has.
+// Applied reports whether the API server has carried out the write.
 func (r *Request) Applied() bool { return r.IsWrite() && r.Code >= 200 && r.Code < 300 }
 
-// IsLost reports whether nobody knows if it has: it has no answer, or etcd may have got it before that failed.
+// IsLost reports whether that is unknown: there is no answer, or etcd may have got the write before that failed.
 func (r *Request) IsLost() bool { return r.IsWrite() && (r.Code == 0 || r.Code >= 500) }
 
 // Answered notes the answer of the API server. It returns the object in the answer, nil for none.
