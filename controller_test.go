@@ -128,6 +128,8 @@ func syncTests() map[string]syncTest {
 		"rule 10: it is not adopted by a Foo that has been recreated": {
 			cached: objects{blocked, newForeign(adoptBy("foo"))}, live: objects{newFoo(fooUID("later")), newForeign(adoptBy("foo"))},
 			requests: []string{getFoo}, err: "out of date"},
+		"rule 10: a Deployment that asks for another Foo is left alone": {
+			cached: objects{foo, newForeign(adoptBy("bar"))}, requests: []string{putNotOwned}, events: "Warning ErrResourceExists"},
 		"rule 10: one that is terminating is left alone": {
 			cached:   objects{foo, newForeign(adoptBy("foo"), deploymentTerminating)},
 			requests: []string{putNotOwned}, events: "Warning ErrResourceExists", requeueAfter: 10 * time.Minute},
@@ -194,14 +196,18 @@ func (test *syncTest) run(t *testing.T) {
 	}
 }
 
-// TestSyncDropsTheNote: after a status write the next status that is put off waits for a whole second.
+// TestSyncDropsTheNote: the next status that is put off waits for a whole second.
 func TestSyncDropsTheNote(t *testing.T) {
-	inCluster(t, func(f *fixture) {
-		f.Worker.Debouncer.Postpone(fooKey())
-		time.Sleep(time.Millisecond)
-		f.sync("")
-		differ(f, "rule 13: the delay after a status write", time.Second, f.Worker.Debouncer.Postpone(fooKey()))
-	}, newFoo(), newOwned(newFoo(), available))
+	for sentence, cached := range map[string]objects{
+		"rule 13: after a status write": {newFoo(), newOwned(newFoo(), available)}, "rule 1: after a Foo is gone": nil, "rule 2: of a terminating one": {newFoo(fooTerminating)},
+	} {
+		inCluster(t, func(f *fixture) {
+			f.Worker.Debouncer.Postpone(fooKey())
+			time.Sleep(time.Millisecond)
+			f.sync("")
+			differ(f, sentence, time.Second, f.Worker.Debouncer.Postpone(fooKey()))
+		}, cached...)
+	}
 }
 
 // TestEventHandlers checks rule 19: which Foos an event of a Deployment enqueues: its owners before and
