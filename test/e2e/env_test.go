@@ -119,16 +119,6 @@ func (e *env) kubectl(arguments string) string {
 	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
 
-// +drop:crontab
-
-// until runs a kubectl command in the env's namespace until its output matches the pattern.
-func (e *env) until(arguments, pattern string) {
-	e.Helper()
-	shUntil(e.T, "kubectl --namespace="+e.namespace+" "+arguments, pattern)
-}
-
-// +drop:end
-
 // apply applies a manifest in the env's namespace.
 func (e *env) apply(manifest string) {
 	e.Helper()

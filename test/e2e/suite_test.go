@@ -85,9 +85,6 @@ type suite struct {
 	audit     auditLog
 	names     atomic.Int64
 
-	crdMu        sync.Mutex
-	crdInstalled bool
-
 	deployMu sync.Mutex
 	// secrets is the directory with a Pod's secrets. It is empty until deploy has run.
 	secrets string
@@ -133,28 +130,11 @@ func (s *suite) kubeconfig() string {
 	return filepath.Join(s.home, ".kube", "config")
 }
 
-// installCRD installs the CRD of Foos with the commands of walkthrough 2, once.
+// installCRD installs the CRD of Foos with the commands of walkthrough 2.
 func (s *suite) installCRD(t *testing.T) {
 	t.Helper()
-	s.crdMu.Lock()
-	defer s.crdMu.Unlock()
-	if s.crdInstalled {
-		return
-	}
-	output := sh(t, `kubectl apply -f artifacts/examples/crd.yaml`)
-	mustContain(t, output, "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io created")
+	sh(t, "kubectl apply -f artifacts/examples/crd.yaml")
 	sh(t, "kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io")
-	s.crdInstalled = true
-}
-
-// removeCRD deletes the CRD of Foos. Only TestWalkthrough1 calls it, while no other test
-// runs. (A new cluster has no CRD yet; with -count the previous run installed it.)
-func (s *suite) removeCRD(t *testing.T) {
-	t.Helper()
-	s.crdMu.Lock()
-	defer s.crdMu.Unlock()
-	sh(t, "kubectl delete crd foos.samplecontroller.k8s.io --ignore-not-found")
-	s.crdInstalled = false
 }
 
 // goEnvironment returns the settings that the go command derives from the home directory.

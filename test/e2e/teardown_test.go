@@ -218,7 +218,7 @@ func TestChart(t *testing.T) {
 	secrets := t.TempDir()
 	must(t, shared.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets))
 	p := startWithSecrets(t, secrets, deployedFlags(t))
-	exampleFoo(t)
+	(&env{T: t, namespace: "default"}).script("walkthrough2")
 	p.stop()
 
 	sh(t, "make uninstall")
