@@ -90,22 +90,3 @@ func createCronTabVictims(e *env) {
 	e.applyCronTab("x", "schedule: '@yearly'", backup)
 	e.kubectl("create job theirs --image=foreign")
 }
-
-// cronTabAttempts take the rights of the controller of CronTabs.
-func cronTabAttempts() []attempt {
-	const path, owner = "/apis/batch/v1/namespaces/NS/jobs", ", OWNER(CronTab)"
-	evil := func(metadata, pod string) string {
-		return "{metadata: {name: evil" + metadata + "}, spec: {suspend: true, template: {spec: {restartPolicy: Never, " + pod + "}}}}"
-	}
-	return []attempt{
-		{"create a Job that a CronTab controls, with any image and command", "POST " + path, evil(owner, anyImage)},
-		{"create a Job with any service account of the namespace, and so get its token", "POST " + path, evil(owner, otherAccount)},
-		{"create a Job without an owner", "POST " + path, evil("", anyImage)},
-		{"create a Job in kube-system", "POST /apis/batch/v1/namespaces/kube-system/jobs", evil(owner, anyImage)},
-		{"create a Job with a hostPath volume", "POST " + path, evil(owner, hostPath)},
-		{"create a Job with a privileged container", "POST " + path, evil(owner, privileged)},
-		{"create a Job in a namespace of the host", "POST " + path, evil(owner, "hostPID: true, "+anyImage)},
-		{"delete a Job of others", "DELETE " + path + "/theirs", ""},
-		{"read all Jobs, with what is in their environment", "GET " + path, ""},
-	}
-}

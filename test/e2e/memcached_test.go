@@ -71,20 +71,3 @@ func createMemcachedVictims(e *env) {
 	e.applyMemcached("x", 1)
 	e.kubectl("create service clusterip theirs --tcp=11211")
 }
-
-// memcachedAttempts take the rights of the controller of Memcacheds.
-func memcachedAttempts() []attempt {
-	const path, owner = "/api/v1/namespaces/NS/services", ", OWNER(Memcached)"
-	evil := func(metadata, spec string) string {
-		return "{metadata: {name: evil" + metadata + "}, spec: {ports: [{port: 11211}], selector: {app: evil}" + spec + "}}"
-	}
-	return []attempt{
-		{"create a Service that a Memcached controls, with any selector", "POST " + path, evil(owner, "")},
-		{"create a Service with externalIPs, and so receive traffic for them", "POST " + path, evil(owner, ", externalIPs: [192.0.2.1]")},
-		{"create a Service without an owner", "POST " + path, evil("", "")},
-		{"change the selector in a Service of others", "PATCH " + path + "/theirs", "{spec: {selector: {app: evil2}}}"},
-		{"delete a Service", "DELETE " + path + "/theirs", ""},
-		{"read all Pods and ReplicaSets, with what is in their environment",
-			"GET /api/v1/namespaces/NS/pods /apis/apps/v1/namespaces/NS/replicasets", ""},
-	}
-}

