@@ -124,54 +124,10 @@ func TestNamespacedVariant(t *testing.T) {
 	e.awaitMemcached("y", 1) // +drop:memcached
 }
 
-// TestUsersPolicy applies the policies for those who write our kinds. Other tests run meanwhile,
-// as a user who may do everything.
+// TestUsersPolicy applies the policies for those who write our kinds.
 func TestUsersPolicy(t *testing.T) {
 	t.Parallel()
-	e := startEnv(t, "")
-	sh(t, "kubectl apply -k artifacts/deploy/policy-users")
-	shOnCleanup(t, "kubectl delete -k artifacts/deploy/policy-users")
-	user := unique("jane")
-	var resources, names []string
-	for _, k := range shared.kinds {
-		resources, names = append(resources, crdOf(k)), append(names, k.Kind)
-	}
-	e.kubectl("create role jane --verb=get,create,patch --resource=" + strings.Join(resources, ","))
-	e.kubectl("create rolebinding jane --role=jane --user=" + user)
-	e.kubectl("create role dependents --verb=create --resource=" + strings.Join(shared.dependents(), ","))
-	samples := fmt.Sprintf(`kubectl apply --namespace=%s --as=%s -f $(grep -lE '^kind: "?(%s)"?$' artifacts/examples/*.yaml | paste -sd, -)`, e.namespace, user, strings.Join(names, "|"))
-	refused := user + " may not create in the namespace " + e.namespace
-	eventually(t, "the API server enforces the policies", func(context.Context) error {
-		output, err := try(t, samples+" --dry-run=server")
-		if count := strings.Count(output, refused); err == nil || count < len(shared.kinds) {
-			return fmt.Errorf("error %w, %d of %d kinds refused: %s", err, count, len(shared.kinds), output)
-		}
-		return nil
-	})
-
-	e.kubectl("create rolebinding dependents --role=dependents --user=" + user)
-	eventually(t, "a user who may create the dependents creates each kind", func(context.Context) error {
-		output, err := try(t, samples)
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
-	e.awaitReady("example-foo")
-
-	e.kubectl("delete rolebinding dependents")
-	spec := fmt.Sprintf(`kubectl patch foo example-foo --namespace=%s --as=%s --type=merge -p '{"spec":{"replicas":2}}'`, e.namespace, user)
-	eventually(t, "another user may not change the spec", func(context.Context) error {
-		output, err := try(t, spec+" --dry-run=server")
-		if err == nil || !strings.Contains(output, "the Foo creates ") || !strings.Contains(output, ", which "+refused) {
-			return fmt.Errorf("error %w: %s", err, output)
-		}
-		return nil
-	})
-	sh(t, strings.Replace(spec, `"spec":{"replicas":2}`, `"metadata":{"labels":{"a":"b"}}`, 1))
-	// The garbage collector writes finalizers.
-	e.kubectl("delete foo example-foo --cascade=foreground")
-	e.awaitGone("example-foo")
+	startEnv(t, "").script("policy_users")
 }
 
 // docs/scale.md describes instances that run in parallel, each for a set of namespaces.

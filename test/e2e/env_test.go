@@ -59,6 +59,11 @@ func startEnv(t *testing.T, flags string) *env {
 	return e
 }
 
+// envIn returns an env of that namespace, which others use too.
+func envIn(t *testing.T, namespace string) *env {
+	return &env{T: t, namespace: namespace}
+}
+
 // newEnv makes an env in which no controller runs yet.
 func newEnv(t *testing.T) *env {
 	t.Helper()

@@ -31,6 +31,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -207,9 +208,21 @@ func readManifests(text io.Reader) (manifests []manifest, err error) {
 	return manifests, err
 }
 
-// crdOf returns the resource of the kind, such as foos.samplecontroller.k8s.io, which is the name of its CRD.
-func crdOf(k *kinds.Data) string {
-	return k.GVR().GroupResource().String()
+// crds returns the resources of the kinds, such as foos.samplecontroller.k8s.io, which are the names of their CRDs.
+func (s *suite) crds() (names []string) {
+	for _, k := range s.kinds {
+		names = append(names, k.GVR().GroupResource().String())
+	}
+	return names
+}
+
+// groups returns a regular expression of the API groups of the kinds.
+func (s *suite) groups() string {
+	var groups []string
+	for _, k := range s.kinds {
+		groups = append(groups, regexp.QuoteMeta(k.GVR().Group))
+	}
+	return strings.Join(groups, "|")
 }
 
 // finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
@@ -234,11 +247,7 @@ func (s *suite) dependents() []string {
 // resources returns the resources of all kinds and of their dependents, as arguments of
 // kubectl.
 func (s *suite) resources() string {
-	names := s.dependents()
-	for _, k := range s.kinds {
-		names = append(names, crdOf(k))
-	}
-	return strings.Join(names, ",")
+	return strings.Join(slices.Concat(s.crds(), s.dependents()), ",")
 }
 
 // kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.

@@ -33,28 +33,27 @@ var startLines = []string{
 	"Started workers",
 }
 
-// newDefaultEnv makes an env of the namespace default, in which a controller of all namespaces works.
-func newDefaultEnv(t *testing.T) *env {
-	t.Helper()
-	shared.installCRD(t)
-	e := &env{T: t, namespace: metav1.NamespaceDefault}
-	e.controller = start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config")
-	e.controller.awaitOutput(startLines...)
-	return e
-}
-
 // TestWalkthrough1 runs the controller outside of the cluster. The controller works in all
 // namespaces, and the test deletes the CRD, so no other test may run in parallel.
 func TestWalkthrough1(t *testing.T) {
-	(&env{T: t, namespace: metav1.NamespaceDefault}).script("walkthrough1")
+	envIn(t, metav1.NamespaceDefault).script("walkthrough1")
 }
 
-// TestWalkthrough2 runs the commands of walkthrough 2, on two Foos in the namespace default.
+// TestWalkthrough2 runs the commands of walkthrough 2, on two Foos.
 func TestWalkthrough2(t *testing.T) {
-	e := newDefaultEnv(t)
+	e := envIn(t, metav1.NamespaceDefault)
+	e.startOutside()
 	e.script("walkthrough2")
 	e.controller.stop()
 	e.controller.requireNoErrors()
+}
+
+// startOutside starts a controller of all namespaces, as walkthrough 2 does.
+func (e *env) startOutside() {
+	e.Helper()
+	shared.installCRD(e.T)
+	e.controller = start(e.T, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config")
+	e.controller.awaitOutput(startLines...)
 }
 
 // TestWalkthrough2Deletion runs the end of walkthrough 2. The garbage collector takes up to
@@ -66,5 +65,7 @@ func TestWalkthrough2Deletion(t *testing.T) {
 
 // TestWalkthrough4 runs the commands of walkthrough 4.
 func TestWalkthrough4(t *testing.T) {
-	newDefaultEnv(t).script("walkthrough4")
+	e := envIn(t, metav1.NamespaceDefault)
+	e.startOutside()
+	e.script("walkthrough4")
 }

@@ -59,7 +59,7 @@ func TestWalkthrough5(t *testing.T) {
 		checkServed(t, body, "webhook-alerts.yaml")
 		checkDocumented(t, body)
 	})
-	t.Run("admission and conversion", func(t *testing.T) { (&env{T: t, namespace: w.namespace}).script("walkthrough5_webhook") })
+	t.Run("admission and conversion", func(t *testing.T) { envIn(t, w.namespace).script("walkthrough5_webhook") })
 	t.Run("a missing right", w.missingRight)
 	t.Run("a stolen token", w.stolenToken)
 	t.Run("a migration", w.migration)
