@@ -19,7 +19,6 @@ limitations under the License.
 package e2e
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -48,34 +47,6 @@ func TestWalkthrough7(t *testing.T) {
 func TestCronTab(t *testing.T) {
 	t.Parallel()
 	startEnv(t, "--controllers=crontab").script("crontab")
-}
-
-// keepCronTabsBusy creates a CronTab whose runs replace each other, if the missing right is
-// one of that controller.
-func keepCronTabsBusy(e *env, missing string) (flags string) {
-	e.Helper()
-	if !isOfCronTabs(missing) {
-		return ""
-	}
-	e.applyCronTab("crontab-busy", "schedule: '@yearly', concurrencyPolicy: Replace", "nodeSelector: {no-such: node}, "+backup)
-	return " --controllers=crontab"
-}
-
-// isOfCronTabs reports whether the right is one of the controller. It patches no Job: that of another kind may.
-func isOfCronTabs(right string) bool {
-	return strings.Contains(right, "/crontabs") || strings.Contains(right, "/jobs") && !strings.HasPrefix(right, "patch ")
-}
-
-// runCronTab starts a run. Before one the controller reads an active Job live that does not exist: the status tells of it.
-func runCronTab(e *env, missing string) {
-	e.Helper()
-	if missing == "get batch/jobs" {
-		_, _ = try(e.T, "kubectl patch crontab crontab-busy --namespace="+e.namespace+" --subresource=status --type=merge "+
-			`-p '{"status":{"active":[{"apiVersion":"batch/v1","kind":"Job","name":"lost","uid":"lost"}]}}'`)
-	}
-	if isOfCronTabs(missing) {
-		e.runNow("crontab-busy")
-	}
 }
 
 // runNow starts a run as docs/crontab.md tells.

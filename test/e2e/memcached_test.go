@@ -58,13 +58,6 @@ func TestMemcached(t *testing.T) {
 	startEnv(t, "").script("memcached")
 }
 
-// keepMemcachedsBusy creates a Memcached that has no Deployment yet.
-func keepMemcachedsBusy(e *env, _ string) (flags string) {
-	e.Helper()
-	e.applyMemcached("memcached-new", 1)
-	return ""
-}
-
 // createMemcachedVictims creates a Memcached, and a Service of others.
 func createMemcachedVictims(e *env) {
 	e.Helper()

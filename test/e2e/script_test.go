@@ -36,7 +36,7 @@ import (
 // scripts of cmd/go: a pattern is a regular expression, in which ^ and $ match at lines, and what is not in single
 // quotes has its variables expanded. Commands run in the root of the repository, with a kubeconfig that names the
 // namespace of the script, $NAMESPACE. $KINDS are the resources of all controllers, $GROUPS matches their API groups, and
-// $DEPENDENTS are the resources that they create. A script also knows:
+// $DEPENDENTS are the resources that they create, and $AUDIT is the audit log. A script also knows:
 //
 //	until PATTERN PROGRAM ARGS...  runs the program until it succeeds and its output matches, or with !, fails and matches
 //	start NAME PROGRAM ARGS...     starts a program in the background
@@ -66,7 +66,7 @@ func (e *env) script(name string) {
 			script.Cd = shared.root
 			script.Vars = append(script.Vars, shared.environment...)
 			script.Vars = append(script.Vars, "HOME="+home, "KUBECACHEDIR="+filepath.Join(shared.home, ".kube", "cache"), "NAMESPACE="+e.namespace,
-				"KINDS="+strings.Join(shared.crds(), ","), "GROUPS="+shared.groups(), "DEPENDENTS="+strings.Join(shared.dependents(), ","))
+				"KINDS="+strings.Join(shared.crds(), ","), "GROUPS="+shared.groups(), "DEPENDENTS="+strings.Join(shared.dependents(), ","), "AUDIT="+auditFile())
 			environment = script.Vars
 			return e.writeKubeconfig(filepath.Join(home, ".kube", "config"))
 		},

@@ -325,11 +325,13 @@ type auditLog struct {
 	requests []*request
 }
 
+func auditFile() string { return filepath.Join(shared.work, "cluster", "logs", "audit.log") }
+
 // read returns all requests so far, in order.
 func (a *auditLog) read() ([]*request, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	file, err := os.Open(filepath.Join(shared.work, "cluster", "logs", "audit.log"))
+	file, err := os.Open(auditFile())
 	if err != nil {
 		return nil, err
 	}

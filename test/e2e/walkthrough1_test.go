@@ -43,6 +43,7 @@ func TestWalkthrough1(t *testing.T) {
 func TestWalkthrough2(t *testing.T) {
 	e := envIn(t, metav1.NamespaceDefault)
 	e.startOutside()
+	e.script("walkthrough2_crd")
 	e.script("walkthrough2")
 	e.controller.stop()
 	e.controller.requireNoErrors()

@@ -60,7 +60,6 @@ func TestWalkthrough5(t *testing.T) {
 		checkDocumented(t, body)
 	})
 	t.Run("admission and conversion", func(t *testing.T) { envIn(t, w.namespace).script("walkthrough5_webhook") })
-	t.Run("a missing right", w.missingRight)
 	t.Run("a stolen token", w.stolenToken)
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)

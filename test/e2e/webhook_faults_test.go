@@ -33,9 +33,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -304,73 +302,6 @@ func TestWebhooksForAllSets(t *testing.T) {
 	if n := strings.Count(output, "\nkind: Deployment\n"); n != 1 {
 		t.Errorf("the overlay has %d Deployments, want that of the webhooks", n)
 	}
-}
-
-// updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
-const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
-
-// missWebhookRights runs the webhooks for updateCRD, or at the same time for each other of their rights, as
-// TestEveryRightIsMissed runs the controllers.
-func missWebhookRights(t *testing.T, ofCRD bool) {
-	rules, missed := variantRules(t, "with-webhook")[webhookAccount], 0
-	for i, rule := range rules {
-		if (ruleRight(rule) == updateCRD) != ofCRD {
-			continue
-		}
-		missed++
-		t.Run("webhooks: "+ruleRight(rule), func(t *testing.T) {
-			if !ofCRD {
-				t.Parallel()
-			}
-			missWebhookRight(t, rules, i)
-		})
-	}
-	if missed == 0 {
-		t.Fatal("the service account of the webhooks has no such right")
-	}
-}
-
-// missingRight is the test of updateCRD, while the CRD names the webhook.
-func (w *webhookEnv) missingRight(t *testing.T) {
-	createAccountsNamespace(t)
-	missWebhookRights(t, true)
-}
-
-// missWebhookRight runs the webhooks without the right of rule i, and waits until the API server
-// refuses it. The Secret and the configurations have other names than those of the manifests,
-// which other processes write.
-func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
-	t.Helper()
-	e, missing := newEnv(t), ruleRight(rules[i])
-	own := unique("webhook")
-	var granted []rbacv1.PolicyRule
-	for _, rule := range slices.Concat(rules[:i], rules[i+1:]) {
-		if slices.Equal(rule.ResourceNames, []string{webhookAccount}) {
-			rule.ResourceNames = []string{own}
-		}
-		granted = append(granted, rule)
-	}
-	user, token := e.newAccount(granted)
-	text, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/webhook/configurations.yaml"))
-	e.must(err)
-	// The API server calls them for no other test's Foos.
-	configurations := strings.NewReplacer(
-		"\n  name: "+webhookAccount+"\nwebhooks:", "\n  name: "+own+"\nwebhooks:",
-		"operator: NotIn", "operator: In", "values: [kube-system, "+systemNamespace+"]", "values: ["+e.namespace+"]").Replace(string(text))
-	file := filepath.Join(e.TempDir(), "configurations.yaml")
-	e.must(os.WriteFile(file, []byte(configurations), 0o600))
-	sh(t, "kubectl apply -f "+file)
-	shOnCleanup(t, "kubectl delete -f "+file)
-	if missing != "create secrets" {
-		// The program renews a certificate that it cannot read.
-		e.kubectl("create secret generic " + own + " --from-literal=tls.key=x")
-	}
-	// Streaming lists do not take the right to list.
-	e.controller = start(t, t.TempDir(), fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --webhooks-only --webhook-bind-address=127.0.0.1:0"+
-		" --leader-elect-resource-namespace=%s --webhook-secret=%s --webhook-configuration=%[3]s --metrics-bind-address=127.0.0.1:0",
-		kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: token}), e.namespace, own))
-	e.controller.awaitServing("metrics")
-	e.eventually("the API server refuses to "+missing, func(context.Context) error { return e.refused(user, token, missing) })
 }
 
 // stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
