@@ -97,7 +97,7 @@ func (e *env) script(name string) {
 func quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
-		quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\\''`) + "'"
+		quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
 	return strings.Join(quoted, " ")
 }
