@@ -82,7 +82,7 @@ codegen() {
 # (docs/NAME.md for NAME), has no test that names it.
 contract() {
   local tests others contract rule rules
-  tests=$(sources _test.go | xargs grep -hoE 'rule [A-Z]?[0-9]+: ')
+  tests=$( (sources _test.go && sources .txtar) | xargs grep -hoE 'rule [A-Z]?[0-9]+: ')
   others=$(find pkg/controller/*/ -name controller.go | sed 's|.*/\(.*\)/controller.go|docs/\1.md|')
   for contract in docs/contract.md ${others}; do
     rules=$(sed -n '/^| rule |/,/^$/s/^| \([A-Z]\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}") || true

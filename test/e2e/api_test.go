@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,8 +30,6 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -49,131 +46,18 @@ metadata:
 EOF`, namespace, name, spec)
 }
 
-// TestBadFoos shows that the API server refuses invalid Foos, and names the field.
-func TestBadFoos(t *testing.T) {
+// TestValidation shows which Foos the API server refuses, and the CRD's defaults.
+func TestValidation(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
-	const notDNS, asks = "must be a lowercase RFC 1123 subdomain", "{deploymentName: a, "
-	for i, bad := range []struct{ spec, field, says string }{
-		{"{replicas: 1}", "spec.deploymentName", "Required value"},
-		{`{deploymentName: ""}`, "spec.deploymentName", "at least 1 char"},
-		{"{deploymentName: " + strings.Repeat("a", 254) + "}", "spec.deploymentName", "253"},
-		{"{deploymentName: a_b}", "spec.deploymentName", notDNS},
-		{"{deploymentName: ../a}", "spec.deploymentName", notDNS},
-		{"{deploymentName: Abc}", "spec.deploymentName", notDNS},
-		{"{deploymentName: 7}", "spec.deploymentName", "must be of type string"},
-		{asks + "replicas: -1}", "spec.replicas", "greater than or equal to 0"},
-		{asks + "replicas: 1.5}", "spec.replicas", "must be of type integer"},
-		{asks + "replicas: 2147483648}", "spec.replicas", "2147483648"},
-		{asks + `image: ""}`, "spec.image", "at least 1 char"},
-		{asks + "image: " + strings.Repeat("a", 256) + "}", "spec.image", "255"},
-		{asks + "image: [a]}", "spec.image", "must be of type string"},
-		{asks + "replica: 1}", "spec.replica", "unknown field"},
-		{"a", "spec", "must be of type object"},
-	} {
-		output := shFails(t, applyFoo(e.namespace, fmt.Sprintf("bad-%d", i), "spec: "+bad.spec))
-		mustContain(t, output, bad.field)
-		mustContain(t, output, bad.says)
-	}
-	if output := e.kubectl("get foo"); !strings.Contains(output, "No resources found") {
-		t.Errorf("the API server stored Foos:\n%s", output)
-	}
-}
-
-// TestGoodFoos shows valid Foos, the CRD's defaults, and how many conditions it allows.
-func TestGoodFoos(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	for i, good := range []struct{ spec, stored string }{
-		// As in the stock sample's CRD.
-		{"", ""},
-		{"spec: {deploymentName: " + strings.Repeat("a", 253) + ", replicas: 2}", `{"deploymentName":"` + strings.Repeat("a", 253) + `","replicas":2}`},
-		{"spec: {deploymentName: a.b-c.d}", `{"deploymentName":"a.b-c.d","replicas":1}`},
-		{"spec: {deploymentName: a, replicas: null}", `{"deploymentName":"a","replicas":1}`},
-		{"spec: {deploymentName: a, replicas: 0}", `{"deploymentName":"a","replicas":0}`},
-		{"spec: {deploymentName: a, replicas: 2147483647}", `{"deploymentName":"a","replicas":2147483647}`},
-		{"spec: {deploymentName: a, image: a}", `{"deploymentName":"a","image":"a","replicas":1}`},
-	} {
-		name := fmt.Sprintf("good-%d", i)
-		sh(t, applyFoo(e.namespace, name, good.spec))
-		if got := e.kubectl("get foo " + name + " -o jsonpath={.spec}"); got != good.stored {
-			t.Errorf("spec %s, want %s", got, good.stored)
-		}
-	}
-	// fill returns the error of a status with that many conditions of other types.
-	fill := func(count, length int) error {
-		foo := e.foo("good-1")
-		for i := range count {
-			meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
-				Type: fmt.Sprintf("example.com/Theirs%d", i), Status: metav1.ConditionTrue, Reason: "Kept", Message: strings.Repeat("x", length),
-			})
-		}
-		_, err := e.foos().UpdateStatus(t.Context(), foo, metav1.UpdateOptions{})
-		return err
-	}
-	for says, err := range map[string]error{
-		"Too many: 17: must have at most 16 items":                                        fill(17, 1),
-		"the messages of all conditions must have no more than 32768 characters together": fill(2, 20000),
-	} {
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("rule 24: error %v, want %q in it", err, says)
-		}
-	}
-	e.must(fill(16, 2000))
+	newEnv(t).script("validation")
 }
 
 // TestPolicy shows what the examples of ValidatingAdmissionPolicies allow in a namespace with
 // limits, and that others have none.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	shared.deploy(t)
-	limited, free := unique("limited"), unique("free")
-	sh(t, fmt.Sprintf("kubectl create namespace %s && kubectl create namespace %s && kubectl label namespace %s example.com/limits=enforced", limited, free, limited))
-	policies := " --namespace=" + limited + " -f artifacts/examples/$(cd artifacts/examples && echo *-policy.yaml | sed 's# # -f artifacts/examples/#g')"
-	sh(t, "kubectl apply"+policies)
-	shOnCleanup(t, fmt.Sprintf("kubectl delete --ignore-not-found %s && kubectl delete namespace --wait=false %s %s", policies, limited, free))
-	const tooMany = "spec.replicas: 11 are more than the 10 that ConfigMap foo-limits allows"
-	eventually(t, "the API server enforces the policy", func(context.Context) error {
-		output, err := try(t, strings.Replace(applyFoo(limited, "probe", "spec: {deploymentName: x, replicas: 11}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
-		switch {
-		case err == nil:
-			return errors.New("11 replicas are admitted")
-		case !strings.Contains(output, tooMany):
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
-	const registries = " is of none of the registries that ConfigMap foo-limits allows: registry.example.com, registry.k8s.io"
-	sh(t, applyFoo(limited, "x", "spec: {deploymentName: x, replicas: 10, image: registry.k8s.io/nginx}"))
-	mustContain(t, shFails(t, applyFoo(limited, "x", "spec: {deploymentName: x, replicas: 11}")), tooMany)
-	mustContain(t, shFails(t, applyFoo(limited, "plain", "spec: {deploymentName: plain}")), "spec.image: "+defaultImage+registries)
-	mustContain(t, shFails(t, "kubectl scale foo x --replicas=11 --namespace="+limited), tooMany)
-	sh(t, "kubectl scale foo x --replicas=9 --namespace="+limited)
-	for _, image := range []string{"nginx", "registry.k8s.io.example.com/nginx", "docker.io/nginx"} {
-		mustContain(t, shFails(t, applyFoo(limited, "x", "spec: {deploymentName: x, image: "+image+"}")), "spec.image: "+image+registries)
-	}
-	// +drop:memcached,crontab
-	for _, check := range []func(t *testing.T, limited, registries string){
-		memcachedPolicy, // +drop:memcached
-		cronTabPolicy,   // +drop:crontab
-	} {
-		check(t, limited, registries)
-	}
-	// +drop:end
-	sh(t, applyFoo(free, "x", "spec: {deploymentName: x, replicas: 11, image: nginx}"))
-
-	sh(t, "kubectl delete configmap foo-limits --namespace="+limited)
-	eventually(t, "without the ConfigMap nothing is admitted", func(context.Context) error {
-		output, err := try(t, applyFoo(limited, "later", "spec: {deploymentName: later, replicas: 1, image: registry.k8s.io/nginx}"))
-		if err == nil || !strings.Contains(output, "no params found") {
-			return fmt.Errorf("error %w: %s", err, output)
-		}
-		return nil
-	})
+	newEnv(t).script("policy")
 }
-
-// defaultImage is what the controller runs if a Foo names no image.
-const defaultImage = "nginx:latest"
 
 // installNamespaced installs the namespaced variant in the env, for its own namespace or, as
 // docs/scale.md does, for these others.
@@ -240,54 +124,10 @@ func TestNamespacedVariant(t *testing.T) {
 	e.awaitMemcached("y", 1) // +drop:memcached
 }
 
-// TestUsersPolicy applies the policies for those who write our kinds. Other tests run meanwhile,
-// as a user who may do everything.
+// TestUsersPolicy applies the policies for those who write our kinds.
 func TestUsersPolicy(t *testing.T) {
 	t.Parallel()
-	e := startEnv(t, "")
-	sh(t, "kubectl apply -k artifacts/deploy/policy-users")
-	shOnCleanup(t, "kubectl delete -k artifacts/deploy/policy-users")
-	user := unique("jane")
-	var resources, names []string
-	for _, k := range shared.kinds {
-		resources, names = append(resources, crdOf(k)), append(names, k.Kind)
-	}
-	e.kubectl("create role jane --verb=get,create,patch --resource=" + strings.Join(resources, ","))
-	e.kubectl("create rolebinding jane --role=jane --user=" + user)
-	e.kubectl("create role dependents --verb=create --resource=" + strings.Join(shared.dependents(), ","))
-	samples := fmt.Sprintf(`kubectl apply --namespace=%s --as=%s -f $(grep -lE '^kind: "?(%s)"?$' artifacts/examples/*.yaml | paste -sd, -)`, e.namespace, user, strings.Join(names, "|"))
-	refused := user + " may not create in the namespace " + e.namespace
-	eventually(t, "the API server enforces the policies", func(context.Context) error {
-		output, err := try(t, samples+" --dry-run=server")
-		if count := strings.Count(output, refused); err == nil || count < len(shared.kinds) {
-			return fmt.Errorf("error %w, %d of %d kinds refused: %s", err, count, len(shared.kinds), output)
-		}
-		return nil
-	})
-
-	e.kubectl("create rolebinding dependents --role=dependents --user=" + user)
-	eventually(t, "a user who may create the dependents creates each kind", func(context.Context) error {
-		output, err := try(t, samples)
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
-	e.awaitReady("example-foo")
-
-	e.kubectl("delete rolebinding dependents")
-	spec := fmt.Sprintf(`kubectl patch foo example-foo --namespace=%s --as=%s --type=merge -p '{"spec":{"replicas":2}}'`, e.namespace, user)
-	eventually(t, "another user may not change the spec", func(context.Context) error {
-		output, err := try(t, spec+" --dry-run=server")
-		if err == nil || !strings.Contains(output, "the Foo creates ") || !strings.Contains(output, ", which "+refused) {
-			return fmt.Errorf("error %w: %s", err, output)
-		}
-		return nil
-	})
-	sh(t, strings.Replace(spec, `"spec":{"replicas":2}`, `"metadata":{"labels":{"a":"b"}}`, 1))
-	// The garbage collector writes finalizers.
-	e.kubectl("delete foo example-foo --cascade=foreground")
-	e.awaitGone("example-foo")
+	startEnv(t, "").script("policy_users")
 }
 
 // docs/scale.md describes instances that run in parallel, each for a set of namespaces.

@@ -122,12 +122,12 @@ const (
 // account: no test may notice that.
 func (s *suite) deploy(t *testing.T) {
 	t.Helper()
-	s.installCRD(t)
 	s.deployMu.Lock()
 	defer s.deployMu.Unlock()
 	if s.secrets != "" {
 		return
 	}
+	s.installCRD(t)
 	sh(t, "make deploy IMG="+testImage)
 	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")

@@ -59,6 +59,11 @@ func startEnv(t *testing.T, flags string) *env {
 	return e
 }
 
+// envIn returns an env of that namespace, which others use too.
+func envIn(t *testing.T, namespace string) *env {
+	return &env{T: t, namespace: namespace}
+}
+
 // newEnv makes an env in which no controller runs yet.
 func newEnv(t *testing.T) *env {
 	t.Helper()
@@ -118,16 +123,6 @@ func (e *env) kubectl(arguments string) string {
 	e.Helper()
 	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
-
-// +drop:crontab
-
-// until runs a kubectl command in the env's namespace until its output matches the pattern.
-func (e *env) until(arguments, pattern string) {
-	e.Helper()
-	shUntil(e.T, "kubectl --namespace="+e.namespace+" "+arguments, pattern)
-}
-
-// +drop:end
 
 // apply applies a manifest in the env's namespace.
 func (e *env) apply(manifest string) {

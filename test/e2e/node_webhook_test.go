@@ -179,7 +179,8 @@ func mustEndWell(t *testing.T) {
 	must(t, err)
 	ended := make(chan map[string]string)
 	go func() { ended <- endsOfPods(watcher, len(list.Items)) }()
-	mustUndeploy(t)
+	sh(t, "make undeploy")
+	envIn(t, metav1.NamespaceDefault).script("nothing_is_left")
 	timer := time.AfterFunc(waitTimeout, watcher.Stop)
 	defer timer.Stop()
 	pods := <-ended

@@ -120,12 +120,18 @@ func (p *process) awaitExit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// stop sends SIGTERM and fails the test unless the process then exits with 0.
+// stop ends the process as the kubelet does.
 func (p *process) stop() {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
+	p.end(syscall.SIGTERM)
+}
+
+// end sends the signal and fails the test unless the process then exits with 0.
+func (p *process) end(signal syscall.Signal) {
+	p.t.Helper()
+	p.signal(signal)
 	if code := p.awaitExit(); code != 0 {
-		p.t.Fatalf("exit code %d after SIGTERM:\n%s", code, p.tail())
+		p.t.Fatalf("exit code %d after %s:\n%s", code, signal, p.tail())
 	}
 }
 

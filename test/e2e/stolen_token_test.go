@@ -31,11 +31,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 // attacker has the rights of a stolen token of the controller's service account, and tries what they allow in the
@@ -48,75 +52,26 @@ type attacker struct {
 	home, accountHome string
 }
 
-// attempt is what the controller would not do, or not to that object: a verb of HTTP with a path, or several, and a
-// body. That of PUT has what differs from the live object. NS, HOME and ACCOUNT stand for the namespaces of the
-// attacker, OWNER(Foo) for a reference to Foo x.
+// attempt is what the controller would not do, or not to that object: see testdata/attempts/deployments.yaml.
 type attempt struct {
-	what, request, body string
+	What, Request, Owner string
+	Body                 map[string]any
 }
 
-const (
-	deploymentsPath = "/apis/apps/v1/namespaces/NS/deployments"
-	foosPath        = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/NS/foos"
-	anyImage        = "containers: [{name: evil, image: evil}]"
-	hostPath        = "volumes: [{name: host, hostPath: {path: /}}], " + anyImage
-	privileged      = "containers: [{name: evil, image: evil, securityContext: {privileged: true}}]"
-	otherAccount    = "serviceAccountName: other, " + anyImage
-)
-
-// deploymentAttempts take the rights to Deployments.
-func deploymentAttempts() []attempt {
-	const create, theirs, owned = "POST " + deploymentsPath, deploymentsPath + "/theirs", deploymentsPath + "/x"
-	const image = `{"spec":{"template":{"spec":{"containers":[{"name":"nginx","image":"evil"}]}}}}`
-	evil := func(metadata, pod string) string {
-		return "{metadata: {name: evil" + metadata + "}, spec: {selector: {matchLabels: {app: evil}}, " +
-			"template: {metadata: {labels: {app: evil}}, spec: {" + pod + "}}}}"
+// readAttempts returns those of the files of these names.
+func readAttempts(t *testing.T, names ...string) (attempts []attempt) {
+	t.Helper()
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join("testdata", "attempts", name+".yaml"))
+		must(t, err)
+		var of []attempt
+		must(t, yaml.Unmarshal(data, &of))
+		attempts = append(attempts, of...)
 	}
-	of := func(pod string) string { return evil(", OWNER(Foo)", pod) }
-	return []attempt{
-		{"create a Deployment without an owner", create, evil("", anyImage)},
-		{"create a Deployment that a Foo controls, with any image and command", create, of(anyImage)},
-		{"create a Deployment in kube-system", "POST /apis/apps/v1/namespaces/kube-system/deployments", of(anyImage)},
-		{"create a Deployment in the namespace of the service account", "POST /apis/apps/v1/namespaces/ACCOUNT/deployments", of(anyImage)},
-		{"create one with a hostPath volume", create, of(hostPath)},
-		{"create one with a privileged container", create, of(privileged)},
-		{"create one in the network of the host", create, of("hostNetwork: true, " + anyImage)},
-		{"create one among the processes of the host", create, of("hostPID: true, " + anyImage)},
-		{"create one in the IPC namespace of the host", create, of("hostIPC: true, " + anyImage)},
-		{"create one with another service account than default", create, of(otherAccount)},
-		{"change the image in a Deployment that a Foo controls", "PATCH " + owned, image},
-		{"delete a Deployment that a Foo controls", "DELETE " + owned, ""},
-		{"change the image in a Deployment of others", "PATCH " + theirs, image},
-		{"take over a Deployment of others with an owner reference", "PATCH " + theirs, "{metadata: {OWNER(Foo)}}"},
-		{"delete a Deployment of others", "DELETE " + theirs, ""},
-		{"read all Deployments, with what is in their environment", "GET " + deploymentsPath, ""},
-	}
-}
-
-// otherAttempts take other rights of the controller, or none that it has.
-func otherAttempts() []attempt {
-	const core, secrets = "/api/v1/namespaces/NS/", "secrets"
-	attempts := []attempt{
-		{"write the status of a Foo", "PATCH " + foosPath + "/x/status", "{status: {replicas: 7}}"},
-		{"record an event about any object", "POST " + core + "events",
-			"{metadata: {name: evil}, involvedObject: {kind: Pod, namespace: NS, name: theirs}}"},
-		{"take the controller's Lease, so that it stops", "PUT /apis/coordination.k8s.io/v1/namespaces/HOME/leases/sample-controller",
-			"{metadata: {name: sample-controller}, spec: {holderIdentity: attacker}}"},
-		{"ask whose token it is (TokenReview), and who may do what (SubjectAccessReview)",
-			"POST /apis/authentication.k8s.io/v1/tokenreviews /apis/authorization.k8s.io/v1/subjectaccessreviews",
-			"{spec: {token: x, user: jane, resourceAttributes: {verb: list, resource: secrets}}}"},
-		{"create, change or delete a Foo", "POST " + foosPath,
-			"{apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, metadata: {name: evil}, spec: {deploymentName: evil}}"},
-		{"create a Pod, or run a command in one", "POST " + core + "pods", "{metadata: {name: evil}, spec: {" + anyImage + "}}"},
-		{"request a token of a service account", "POST " + core + "serviceaccounts/default/token", "{spec: {}}"},
-		{"bind a role, or change a role or a policy", "POST /apis/rbac.authorization.k8s.io/v1/namespaces/NS/rolebindings",
-			"{metadata: {name: evil}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}}"},
-	}
-	// The controller has this right if a further kind owns them.
-	if !slices.Contains(shared.dependents(), secrets) {
-		attempts = append(attempts, attempt{"read a Secret", "GET " + core + secrets, ""})
-	}
-	return attempts
+	return slices.DeleteFunc(attempts, func(a attempt) bool {
+		// The controller has this right if a further kind owns them.
+		return a.What == "read a Secret" && slices.Contains(shared.dependents(), "secrets")
+	})
 }
 
 // createVictims creates an object of each kind, and objects of others.
@@ -151,21 +106,30 @@ func (t *attacker) in(e *env) *attacker {
 	return &other
 }
 
-// fill returns the text with what its placeholders stand for.
-func (t *attacker) fill(text string) string {
+// bodyOf returns the body of the requests, nil if they have none.
+func (t *attacker) bodyOf(a attempt) []byte {
 	t.Helper()
-	text = strings.NewReplacer("NS", t.namespace, "HOME", t.home, "ACCOUNT", t.accountHome).Replace(text)
-	for _, k := range shared.kinds {
-		placeholder := "OWNER(" + k.Kind + ")"
-		if !strings.Contains(text, placeholder) {
-			continue
-		}
+	object := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(a.Body)}
+	if a.Owner != "" {
+		k := shared.kinds[slices.IndexFunc(shared.kinds, func(k *kinds.Data) bool { return k.Kind == a.Owner })]
 		owner, err := shared.dynamic.Resource(k.GVR()).Namespace(t.namespace).Get(t.Context(), "x", metav1.GetOptions{})
 		t.must(err)
-		text = strings.ReplaceAll(text, placeholder, fmt.Sprintf(`"ownerReferences": [{"apiVersion": %q, "kind": %q, "name": "x", "uid": %q, "controller": true, "blockOwnerDeletion": true}]`,
-			k.APIVersion, k.Kind, owner.GetUID()))
+		if object.Object == nil {
+			object.Object = map[string]any{}
+		}
+		object.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())})
 	}
-	return text
+	if object.Object == nil {
+		return nil
+	}
+	body, err := json.Marshal(object.Object)
+	t.must(err)
+	return []byte(t.fill(string(body)))
+}
+
+// fill returns the text with what its placeholders stand for.
+func (t *attacker) fill(text string) string {
+	return strings.NewReplacer("NS", t.namespace, "HOME", t.home, "ACCOUNT", t.accountHome).Replace(text)
 }
 
 // try sends the requests, without any effect, until one fails.
@@ -183,15 +147,8 @@ func (t *attacker) try(a attempt) error {
 		}
 		return request.Body(body).Param("dryRun", "All")
 	}
-	verb, paths, _ := strings.Cut(t.fill(a.request), " ")
-	var body []byte
-	if a.body != "" {
-		var object map[string]any
-		t.must(yaml.Unmarshal([]byte(t.fill(a.body)), &object))
-		var err error
-		body, err = json.Marshal(object)
-		t.must(err)
-	}
+	verb, paths, _ := strings.Cut(t.fill(a.Request), " ")
+	body := t.bodyOf(a)
 	for _, path := range strings.Fields(paths) {
 		if verb == http.MethodPut {
 			// Somebody who may do everything asks for the whole object.
@@ -218,7 +175,7 @@ func (t *attacker) succeeds(a attempt) string {
 	case apierrors.IsForbidden(err):
 		return "no"
 	default:
-		t.Errorf("to %s: %v", a.what, err)
+		t.Errorf("to %s: %v", a.What, err)
 		return "failed"
 	}
 }
@@ -246,7 +203,7 @@ func steal(e *env, home string) (free, bound *attacker) {
 	}
 	free, bound = newAttacker(e, home, home, unbound), newAttacker(e, home, home, serviceAccount)
 	bound.eventually("the API server enforces the policy", func(context.Context) error {
-		if err := bound.try(deploymentAttempts()[0]); !apierrors.IsForbidden(err) {
+		if err := bound.try(readAttempts(e.T, "deployments")[0]); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("error %w", err)
 		}
 		return nil
@@ -266,14 +223,14 @@ func TestStolenToken(t *testing.T) {
 	own.installNamespaced()
 	clusterFree, clusterBound := steal(cluster, systemNamespace)
 	ownFree, ownBound := steal(own, own.namespace)
-	attempts := slices.Concat(deploymentAttempts(), otherAttempts())
-	attempts = append(attempts, memcachedAttempts()...) // +drop:memcached
-	attempts = append(attempts, cronTabAttempts()...)   // +drop:crontab
+	attempts := readAttempts(t, "deployments", "others")
+	attempts = append(attempts, readAttempts(t, "memcached")...) // +drop:memcached
+	attempts = append(attempts, readAttempts(t, "crontab")...)   // +drop:crontab
 	for _, a := range attempts {
-		mustDocument(t, a.what, clusterFree.succeeds(a), clusterBound.succeeds(a), ownFree.succeeds(a), ownBound.succeeds(a))
-		atHome := strings.Contains(a.request, "/HOME/") || strings.Contains(a.request, "/ACCOUNT/")
+		mustDocument(t, a.What, clusterFree.succeeds(a), clusterBound.succeeds(a), ownFree.succeeds(a), ownBound.succeeds(a))
+		atHome := strings.Contains(a.Request, "/HOME/") || strings.Contains(a.Request, "/ACCOUNT/")
 		if !atHome && ownFree.in(foreign).succeeds(a) != "no" {
-			t.Errorf("the service account of one namespace may %s in another one", a.what)
+			t.Errorf("the service account of one namespace may %s in another one", a.What)
 		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -85,9 +86,6 @@ type suite struct {
 	audit     auditLog
 	names     atomic.Int64
 
-	crdMu        sync.Mutex
-	crdInstalled bool
-
 	deployMu sync.Mutex
 	// secrets is the directory with a Pod's secrets. It is empty until deploy has run.
 	secrets string
@@ -133,28 +131,11 @@ func (s *suite) kubeconfig() string {
 	return filepath.Join(s.home, ".kube", "config")
 }
 
-// installCRD installs the CRD of Foos with the commands of walkthrough 2, once.
+// installCRD installs the CRD of Foos with the commands of walkthrough 2.
 func (s *suite) installCRD(t *testing.T) {
 	t.Helper()
-	s.crdMu.Lock()
-	defer s.crdMu.Unlock()
-	if s.crdInstalled {
-		return
-	}
-	output := sh(t, `kubectl apply -f artifacts/examples/crd.yaml`)
-	mustContain(t, output, "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io created")
+	sh(t, "kubectl apply -f artifacts/examples/crd.yaml")
 	sh(t, "kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io")
-	s.crdInstalled = true
-}
-
-// removeCRD deletes the CRD of Foos. Only TestWalkthrough1 calls it, while no other test
-// runs. (A new cluster has no CRD yet; with -count the previous run installed it.)
-func (s *suite) removeCRD(t *testing.T) {
-	t.Helper()
-	s.crdMu.Lock()
-	defer s.crdMu.Unlock()
-	sh(t, "kubectl delete crd foos.samplecontroller.k8s.io --ignore-not-found")
-	s.crdInstalled = false
 }
 
 // goEnvironment returns the settings that the go command derives from the home directory.
@@ -227,9 +208,21 @@ func readManifests(text io.Reader) (manifests []manifest, err error) {
 	return manifests, err
 }
 
-// crdOf returns the resource of the kind, such as foos.samplecontroller.k8s.io, which is the name of its CRD.
-func crdOf(k *kinds.Data) string {
-	return k.GVR().GroupResource().String()
+// crds returns the resources of the kinds, such as foos.samplecontroller.k8s.io, which are the names of their CRDs.
+func (s *suite) crds() (names []string) {
+	for _, k := range s.kinds {
+		names = append(names, k.GVR().GroupResource().String())
+	}
+	return names
+}
+
+// groups returns a regular expression of the API groups of the kinds.
+func (s *suite) groups() string {
+	var groups []string
+	for _, k := range s.kinds {
+		groups = append(groups, regexp.QuoteMeta(k.GVR().Group))
+	}
+	return strings.Join(groups, "|")
 }
 
 // finalizersRight returns the right that the OwnerReferencesPermissionEnforcement
@@ -254,11 +247,7 @@ func (s *suite) dependents() []string {
 // resources returns the resources of all kinds and of their dependents, as arguments of
 // kubectl.
 func (s *suite) resources() string {
-	names := s.dependents()
-	for _, k := range s.kinds {
-		names = append(names, crdOf(k))
-	}
-	return strings.Join(names, ",")
+	return strings.Join(slices.Concat(s.crds(), s.dependents()), ",")
 }
 
 // kubeconfigOf writes a kubeconfig with the user's credentials and returns its path.
@@ -336,11 +325,13 @@ type auditLog struct {
 	requests []*request
 }
 
+func auditFile() string { return filepath.Join(shared.work, "cluster", "logs", "audit.log") }
+
 // read returns all requests so far, in order.
 func (a *auditLog) read() ([]*request, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	file, err := os.Open(filepath.Join(shared.work, "cluster", "logs", "audit.log"))
+	file, err := os.Open(auditFile())
 	if err != nil {
 		return nil, err
 	}

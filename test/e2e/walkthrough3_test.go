@@ -85,9 +85,7 @@ func handover(t *testing.T) {
 		// TestWalkthrough2 has left its objects in the namespace default.
 		sh(t, "kubectl create namespace in-cluster && kubectl config set-context --current --namespace=in-cluster")
 		defer sh(t, "kubectl config set-context --current --namespace=default")
-		crdIsServed(t)
-		exampleFoo(t)
-		myFoo(t)
+		envIn(t, "in-cluster").script("walkthrough2")
 		// +drop:memcached
 		// The other controllers need objects too, for the metrics and the change of leader.
 		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml")

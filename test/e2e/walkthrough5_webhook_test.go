@@ -59,9 +59,7 @@ func TestWalkthrough5(t *testing.T) {
 		checkServed(t, body, "webhook-alerts.yaml")
 		checkDocumented(t, body)
 	})
-	t.Run("admission", w.admission)
-	t.Run("two versions", w.versions)
-	t.Run("a missing right", w.missingRight)
+	t.Run("admission and conversion", func(t *testing.T) { envIn(t, w.namespace).script("walkthrough5_webhook") })
 	t.Run("a stolen token", w.stolenToken)
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)
@@ -215,70 +213,4 @@ func (w *webhookEnv) until(t *testing.T, arguments, pattern string) {
 // apply returns a command that applies a Foo of the version.
 func (w *webhookEnv) apply(version, name, spec string) string {
 	return strings.Replace(applyFoo(w.namespace, name, spec), "/v1alpha1", "/"+version, 1)
-}
-
-func (w *webhookEnv) admission(t *testing.T) {
-	sh(t, w.apply("v1alpha1", "plain", ""))
-	w.until(t, "get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}'", `^{"deploymentName":"plain","replicas":1}$`)
-	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/plain")
-	sh(t, w.apply("v1beta1", "beta", "spec: {replicas: 0}"))
-	w.until(t, "get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}'", `^{"deployment":{"name":"beta"},"replicas":0}$`)
-
-	const held = `the name "plain" is held by Foo plain; choose another name`
-	w.awaitRefused(t, "plain", held)
-	mustContain(t, shFails(t, w.apply("v1alpha1", "second", "spec: {deploymentName: plain}")), "spec.deploymentName", held)
-	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
-	w.kubectl(t, "create deployment foreign --image=foreign --replicas=0")
-	w.awaitRefused(t, "foreign", "a Deployment that has no controller")
-	// +drop:rename
-	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
-	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
-	// +drop:end
-	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
-	// A Foo that is replaced by one without a deploymentName keeps its own.
-	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
-	// A status that the controller writes meanwhile would be a conflict.
-	w.kubectl(t, "wait --for=condition=Ready --timeout=3m foo/kept")
-	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
-	mustContain(t, w.kubectl(t, "get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}'"), "other")
-}
-
-// awaitRefused waits until the webhook has seen who holds the name of that Deployment, and refuses
-// another Foo for the reason.
-func (w *webhookEnv) awaitRefused(t *testing.T, deployment, reason string) {
-	t.Helper()
-	second := strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: "+deployment+"}"), "kubectl apply", "kubectl apply --dry-run=server", 1)
-	eventually(t, "the webhook refuses the name "+deployment, func(context.Context) error {
-		output, err := try(t, second)
-		switch {
-		case err == nil:
-			return errors.New("it admits the name")
-		case !strings.Contains(output, reason):
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
-}
-
-// versions reads and writes a Foo through both versions. TestUndeployWithWebhooks has a watch.
-func (w *webhookEnv) versions(t *testing.T) {
-	const alpha, beta = "foos.v1alpha1.samplecontroller.k8s.io", "foos.v1beta1.samplecontroller.k8s.io"
-	serverSide := func(version, spec string) {
-		const apply = "kubectl apply --server-side --force-conflicts --field-manager="
-		sh(t, strings.Replace(w.apply(version, "both", "spec: "+spec), "kubectl apply", apply+version, 1))
-	}
-	sh(t, w.apply("v1beta1", "both", "spec: {deployment: {name: both, image: 'nginx:1'}, replicas: 0}"))
-	w.until(t, "get "+alpha+" both -o jsonpath={.spec}", `^{"deploymentName":"both","image":"nginx:1","replicas":0}$`)
-	w.kubectl(t, "patch "+alpha+` both --type=merge -p '{"spec":{"image":"nginx:2"},"metadata":{"annotations":{"kept":"yes"}}}'`)
-	w.kubectl(t, "patch "+beta+` both --type=merge -p '{"spec":{"deployment":{"image":"nginx:3"}}}'`)
-	serverSide("v1beta1", "{deployment: {name: both}, replicas: 2}")
-	serverSide("v1alpha1", "{deploymentName: both, image: 'nginx:4'}")
-	mustContain(t, w.kubectl(t, "scale "+beta+" both --replicas=3"), "scaled")
-	w.kubectl(t, "wait --for=condition=Ready --timeout=3m "+beta+"/both")
-	w.until(t, "get "+beta+" both -o jsonpath='{.spec} {.metadata.annotations.kept} {.status.availableReplicas}'",
-		`^{"deployment":{"image":"nginx:4","name":"both"},"replicas":3} yes 3$`)
-	w.until(t, "get "+beta+" both", "both +3 +3 +True")
-	mustContain(t, sh(t, "kubectl explain foos.spec.deployment --api-version=samplecontroller.k8s.io/v1beta1"), "image", "name")
-	mustContain(t, shFails(t, w.apply("v1beta1", "bad", "spec: {deployment: {name: Bad_Name}}")), "spec.deployment.name")
-	w.kubectl(t, "delete "+alpha+" both")
 }

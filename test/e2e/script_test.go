@@ -1,0 +1,138 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// A script has the commands that users type, and what they see. testscript documents the format, which is that of the
+// scripts of cmd/go: a pattern is a regular expression, in which ^ and $ match at lines, and what is not in single
+// quotes has its variables expanded. Commands run in the root of the repository, with a kubeconfig that names the
+// namespace of the script, $NAMESPACE. $KINDS are the resources of all controllers, $GROUPS matches their API groups, and
+// $DEPENDENTS are the resources that they create, and $AUDIT is the audit log. A script also knows:
+//
+//	until PATTERN PROGRAM ARGS...  runs the program until it succeeds and its output matches, or with !, fails and matches
+//	start NAME PROGRAM ARGS...     starts a program in the background
+//	await NAME TEXTS...            waits until its output has these texts, in this order, and prints it
+//	stop NAME, interrupt NAME      ends it by SIGTERM or SIGINT, after which it must succeed, and prints its output
+//	set VARIABLE PATTERN           sets a variable to what the group in the pattern matches of what was printed last
+//	cleanup PROGRAM ARGS...        runs the program when the test has ended
+
+// scriptT runs a script within the test that calls it, which decides what runs in parallel.
+type scriptT struct{ *testing.T }
+
+func (scriptT) Parallel() {}
+
+func (t scriptT) Run(_ string, script func(testscript.T)) { script(t) }
+
+func (scriptT) Verbose() bool { return testing.Verbose() }
+
+// script runs the script of that name in testdata/scripts.
+func (e *env) script(name string) {
+	e.Helper()
+	var environment []string
+	processes := map[string]*process{"controller": e.controller}
+	testscript.RunT(scriptT{e.T}, testscript.Params{
+		Files: []string{filepath.Join("testdata", "scripts", name+".txtar")},
+		Setup: func(script *testscript.Env) error {
+			home := filepath.Join(script.WorkDir, "home")
+			script.Cd = shared.root
+			script.Vars = append(script.Vars, shared.environment...)
+			script.Vars = append(script.Vars, "HOME="+home, "KUBECACHEDIR="+filepath.Join(shared.home, ".kube", "cache"), "NAMESPACE="+e.namespace,
+				"KINDS="+strings.Join(shared.crds(), ","), "GROUPS="+shared.groups(), "DEPENDENTS="+strings.Join(shared.dependents(), ","), "AUDIT="+auditFile())
+			environment = script.Vars
+			return e.writeKubeconfig(filepath.Join(home, ".kube", "config"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"until": func(ts *testscript.TestScript, fails bool, args []string) { e.poll(ts, fails, environment, args) },
+			"start": func(ts *testscript.TestScript, _ bool, args []string) {
+				processes[args[0]] = start(e.T, ts.Getenv("HOME"), "exec "+quote(args[1:]))
+			},
+			"await": func(ts *testscript.TestScript, _ bool, args []string) {
+				processes[args[0]].awaitOutput(args[1:]...)
+				fmt.Fprint(ts.Stdout(), processes[args[0]].output())
+			},
+			"stop":      func(ts *testscript.TestScript, _ bool, args []string) { end(ts, processes[args[0]], syscall.SIGTERM) },
+			"interrupt": func(ts *testscript.TestScript, _ bool, args []string) { end(ts, processes[args[0]], syscall.SIGINT) },
+			"set": func(ts *testscript.TestScript, _ bool, args []string) {
+				found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+				if len(found) != 2 {
+					ts.Fatalf("no match for %q", args[1])
+				}
+				ts.Setenv(args[0], found[1])
+			},
+			"cleanup": func(_ *testscript.TestScript, _ bool, args []string) { shOnCleanup(e.T, quote(args)) },
+		},
+	})
+}
+
+// quote returns the words as a shell reads them.
+func quote(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// end ends the process by the signal, and prints its output.
+func end(ts *testscript.TestScript, p *process, signal syscall.Signal) {
+	p.end(signal)
+	fmt.Fprint(ts.Stdout(), p.output())
+}
+
+// writeKubeconfig writes a kubeconfig with the env's namespace.
+func (e *env) writeKubeconfig(file string) error {
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, of := range config.Contexts {
+		of.Namespace = e.namespace
+	}
+	return clientcmd.WriteToFile(*config, file)
+}
+
+// poll runs a program until its output matches the pattern, the first of args, and it succeeds, or fails.
+func (e *env) poll(ts *testscript.TestScript, fails bool, environment, args []string) {
+	e.Helper()
+	wanted := regexp.MustCompile("(?m)" + args[0])
+	var output []byte
+	poll(e.T, strings.Join(args[1:], " "), commandInterval, func(ctx context.Context) (err error) {
+		// env finds the program in the PATH of the environment.
+		cmd := exec.CommandContext(ctx, "env", args[1:]...)
+		cmd.Dir, cmd.Env = shared.root, environment
+		if output, err = cmd.CombinedOutput(); (err != nil) != fails || !wanted.Match(output) {
+			return fmt.Errorf("error %w, want a match for %q in\n%s", err, args[0], output)
+		}
+		return nil
+	})
+	fmt.Fprint(ts.Stdout(), string(output))
+}
