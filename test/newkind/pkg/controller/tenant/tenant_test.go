@@ -68,9 +68,9 @@ type env struct {
 func newEnv(t *testing.T, tenant *v1alpha1.Tenant, configMaps ...*corev1.ConfigMap) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	own := &clientfake.Clientset{}
-	e := &env{Env: fixture.NewEnv(t, tenantKind, &own.Fake, scheme.Scheme, fixture.Objects(configMaps)...)}
-	fixture.Create(t, e.Tracker, tenantsResource, []*v1alpha1.Tenant{tenant})
+	own := clientfake.NewSimpleClientset()
+	e := &env{Env: fixture.NewEnv(t, tenantKind, own, scheme.Scheme, fixture.Objects(configMaps)...)}
+	fixture.Create(e.Tracker, tenantsResource, []*v1alpha1.Tenant{tenant})
 	informers := externalversions.NewSharedInformerFactory(own, 0)
 	var err error
 	e.Controller, err = New(&app.ControllerContext{KubeClient: e.Kube, Client: own, KubeInformers: e.KubeInformers, Informers: informers, Options: e.Shared})
