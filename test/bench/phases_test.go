@@ -244,7 +244,8 @@ func (p *process) peak() float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	p.must(err)
 	_, peak, _ := strings.Cut(string(text), "VmHWM:")
-	kib, err := strconv.ParseFloat(strings.TrimSpace(peak[:strings.Index(peak, "kB")]), 64)
+	peak, _, _ = strings.Cut(peak, "kB")
+	kib, err := strconv.ParseFloat(strings.TrimSpace(peak), 64)
 	p.must(err)
 	return kib * 1024
 }
