@@ -85,7 +85,7 @@ func inCluster(t *testing.T, test func(f *fixture), all ...runtime.Object) {
 func newFixture(t testing.TB, all ...runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{TB: t, ctx: ctx, foo: &foofake.Clientset{}}
+	f := &fixture{TB: t, ctx: ctx, foo: foofake.NewSimpleClientset()}
 	var foos, deployments objects
 	for _, object := range all {
 		if foo, ok := object.(*v1alpha1.Foo); ok {
@@ -94,8 +94,8 @@ func newFixture(t testing.TB, all ...runtime.Object) *fixture {
 			deployments = append(deployments, object.DeepCopyObject())
 		}
 	}
-	f.Env = fixtures.NewEnv(t, fooKind, &f.foo.Fake, ownscheme.Scheme, deployments...)
-	fixtures.Create(t, f.Tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
+	f.Env = fixtures.NewEnv(t, fooKind, f.foo, ownscheme.Scheme, deployments...)
+	fixtures.Create(f.Tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
 	informers := fooinformers.NewSharedInformerFactory(f.foo, 0)
 	f.informers = []fixtures.Factory{f.KubeInformers, informers}
 	f.options = ControllerOptions{

@@ -42,7 +42,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
@@ -292,9 +291,8 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	ctx, cancel := context.WithCancel(ctx)
 	var factories []fixtures.Factory
 	e := &processEnv{kube: kubefake.NewClientset(), contexts: map[string]*app.ControllerContext{}}
-	var tracker clienttesting.ObjectTracker
-	e.own, tracker = fixtures.NewClientset()
-	fixtures.Create(t, tracker, descriptor.Resource, objects)
+	e.own = foofake.NewSimpleClientset()
+	fixtures.Create(e.own.Tracker(), descriptor.Resource, objects)
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
 	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: fixtures.GracePeriod})
 	for _, namespace := range namespaces {

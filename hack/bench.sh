@@ -18,9 +18,9 @@
 # (test/bench/peer) with which the controller takes turns. Each turn has a fresh cluster. Fails if the
 # controller needs more memory than the manifests allow.
 #
-#   BENCH_RUN      run only the phases whose NAME:OBJECTS:WORKERS matches this regular
-#                  expression, for example '^(Full|Memory)'
-#   BENCH_PHASES   the phases, each NAME:OBJECTS:WORKERS for Test<NAME> of test/bench
+#   BENCH_RUN      run only the phases whose NAME:OBJECTS matches this regular expression, for
+#                  example '^(Full|Memory)'
+#   BENCH_PHASES   the phases, each NAME:OBJECTS for Test<NAME> of test/bench
 #   BENCH_ROUNDS   how often each is measured, default 10; below 6 there is no interval. Memory is
 #                  measured once, and without the peer
 #   BENCH_OUT      a file for all figures, as go test -bench prints them, default none
@@ -34,15 +34,6 @@ unset GOGC GOMEMLIMIT
 
 FAILED_PHASES=""
 
-# set_phases sets BENCH_PHASES, unless the caller has, with the controller's default number of
-# workers.
-set_phases() {
-  local w
-  w=$("${WORK}/bin/sample-controller" --help 2>&1 | sed -n '/^ *-workers /{n;s/.*(default \([0-9]*\)).*/\1/p;}')
-  [[ -n "${w}" ]] || die "sample-controller --help does not state the default of --workers"
-  BENCH_PHASES="${BENCH_PHASES:-Memory:8000:${w} Throughput:2000:${w} Full:600:${w} Latency:200:${w}}"
-}
-
 # turn NAME PROGRAM runs Test<NAME> with the program on a new cluster.
 turn() {
   local status=0
@@ -50,9 +41,9 @@ turn() {
   CLUSTER_NODES=1
   [[ "$1" != Full ]] || CLUSTER_NODES=$((BENCH_OBJECTS * 2 / 100 + 2))
   export CLUSTER_NODES
-  say "$1 of $2, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers, round ${round}"
+  say "$1 of $2, ${BENCH_OBJECTS} objects, round ${round}"
   # The caller tests the status, so errexit is off.
-  own_cluster_up && install_crds crd.yaml &&
+  own_cluster_up && install_crds crd.yaml && { [[ "$1" == Full ]] || pause_controllers; } &&
     interruptible env -C "${ROOT}/test/bench" TEST_WORK="${WORK}" BENCH_WHO="$2" \
       "${WORK}/bin/bench.test" -test.v -test.run "^Test$1\$" -test.timeout 30m || status=$?
   end_recorded "${status}"
@@ -60,12 +51,12 @@ turn() {
   return "${status}"
 }
 
-# phase NAME:OBJECTS:WORKERS gives each program one turn in each round. The order of the turns
+# phase NAME:OBJECTS gives each program one turn in each round. The order of the turns
 # alternates, so that a machine that becomes slower or faster favours none.
 phase() {
   local name round who rounds="${BENCH_ROUNDS:-10}" order=(ours peer)
-  IFS=: read -r name BENCH_OBJECTS BENCH_WORKERS <<<"$1"
-  export BENCH_OBJECTS BENCH_WORKERS
+  IFS=: read -r name BENCH_OBJECTS <<<"$1"
+  export BENCH_OBJECTS
   # Nothing would tell when the peer is done. Memory varies little.
   [[ "${name}" != Memory ]] || { rounds=1 && order=(ours); }
   for ((round = 1; round <= rounds; round++)); do
@@ -83,8 +74,7 @@ main() {
   interruptible build_static "${WORK}/bin/sample-controller"
   interruptible go -C "${ROOT}/test/bench/peer" build -o "${WORK}/bin/peer" .
   interruptible go -C "${ROOT}" test -c -tags bench -o "${WORK}/bin/bench.test" ./test/bench
-  set_phases
-  for entry in ${BENCH_PHASES}; do
+  for entry in ${BENCH_PHASES:-Memory:8000 Throughput:2000 Full:600 Latency:200}; do
     [[ ! "${entry}" =~ ${BENCH_RUN:-} ]] || phase "${entry}"
   done
   [[ -s "${results}" || -n "${FAILED_PHASES}" ]] || die "BENCH_RUN selects no phase"

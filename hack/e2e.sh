@@ -53,6 +53,8 @@ cleanup() {
 start_cluster() {
   export CLUSTER_NODES="${CLUSTER_NODES:-$1}" CLUSTER_ARGS="$2 ${CLUSTER_ARGS:-}"
   own_cluster_up
+  TEST_ETCD="http://127.0.0.1:$(sed -n 's/ *etcdPort: //p' "${CLUSTER_DIR}/.kwok/kwok.yaml")"
+  export TEST_ETCD
 }
 
 # start_e2e_cluster has room for the Pods of all tests at the same time, also with further kinds: a node takes 110.
@@ -103,15 +105,11 @@ image() {
 # +drop:compare
 # compare needs a control plane without controllers, in which nothing but the test writes.
 compare() {
-  local name
   start_cluster 0 "--extra-args etcd=unsafe-no-fsync=true"
   install_crds crd.yaml
   own_kubectl apply -f "${ROOT}/test/compare/policies.yaml"
-  for name in kube-controller-manager kube-scheduler kwok-controller; do
-    kill -s STOP "$(cat "${CLUSTER_DIR}/.kwok/clusters/control-plane/pids/${name}.pid")"
-  done
-  COMPARE_ETCD="http://127.0.0.1:$(sed -n 's/ *etcdPort: //p' "${CLUSTER_DIR}/.kwok/kwok.yaml")"
-  export COMPARE_ETCD COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}"
+  pause_controllers
+  export COMPARE_REQUESTS="${COMPARE_REQUESTS:-100000}"
   go_test -tags compare -v -timeout 60m -parallel 16 ./test/compare "$@"
 }
 # +drop:end
@@ -189,7 +187,8 @@ failover() {
   start_cluster 20 "--disable-qps-limits=false
     --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
     --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
-    --extra-args kube-scheduler=kube-api-burst=10000"
+    --extra-args kube-scheduler=kube-api-burst=10000 --extra-args kube-controller-manager=leader-elect=false
+    --extra-args kube-scheduler=leader-elect=false"
   # This includes the Deployment of the controller, whose Pods are simulated.
   own_kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
   own_kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
@@ -200,8 +199,9 @@ failover() {
 outages() {
   interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
   # The API server must not compact the history, which the test reads from etcd. After a restart kwok leaves
-  # the nodes alone until the lease of the previous kwok has expired.
+  # the nodes alone until the lease of the previous kwok has expired. Others would exit when they lose theirs.
   start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
+    --extra-args kube-controller-manager=leader-elect=false --extra-args kube-scheduler=leader-elect=false
     --extra-args kwok-controller=node-lease-duration-seconds=40"
   install_crds crd.yaml
   [[ $# -gt 0 ]] || set -- -skip '^TestFailover$'

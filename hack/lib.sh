@@ -400,6 +400,16 @@ build_former() {
 }
 # +drop:end
 
+# +drop:bench,compare
+# pause_controllers stops all components of the cluster but the API server and etcd, until it is removed.
+pause_controllers() {
+  local name
+  for name in kube-controller-manager kube-scheduler kwok-controller; do
+    kill -s STOP "$(cat "${CLUSTER_DIR}/.kwok/clusters/control-plane/pids/${name}.pid")"
+  done
+}
+# +drop:end
+
 # go_test ARGS... runs `go test`, and ends the processes that the tests left running.
 go_test() {
   local status=0

@@ -50,6 +50,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -182,8 +183,8 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 		others = append(others, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
 	}
 	kube := kubefake.NewClientset(others...)
-	own, tracker := fixture.NewClientset()
-	fixture.Create(t, tracker, fooResource, owners)
+	own := clientfake.NewSimpleClientset()
+	fixture.Create(own.Tracker(), fooResource, owners)
 	own.PrependReactor("list", fooResource.Resource, e.list("foo"))
 	kube.PrependReactor("list", otherResource.Resource, e.list("other"))
 	discovery := must(rest.UnversionedRESTClientFor(&rest.Config{

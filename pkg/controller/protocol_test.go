@@ -106,7 +106,7 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid-foo", Generation: 1, ResourceVersion: "10"},
 			Spec:       v1alpha1.FooSpec{DeploymentName: "web", Image: "a"},
 		}
-		fixture.Create(t, c.live, foos, []*v1alpha1.Foo{foo})
+		fixture.Create(c.live, foos, []*v1alpha1.Foo{foo})
 		kubeClient, fooClient := &kubefake.Clientset{}, &foofake.Clientset{}
 		kubeClient.AddReactor("*", "*", c.serve)
 		fooClient.AddReactor("*", "*", c.serve)
@@ -224,9 +224,9 @@ func (c *testCluster) get(resource schema.GroupVersionResource) runtime.Object {
 // see lets the caches catch up.
 func (c *testCluster) see() {
 	c.foo = c.get(foos).(*v1alpha1.Foo)
-	fixture.Fill(c.T, c.fooStore, []*v1alpha1.Foo{c.foo})
+	fixture.Fill(c.fooStore, []*v1alpha1.Foo{c.foo})
 	if d, _ := c.get(deployments).(*appsv1.Deployment); d != nil {
-		fixture.Fill(c.T, c.deploymentStore, []*appsv1.Deployment{c.deployments.Trim(d)})
+		fixture.Fill(c.deploymentStore, []*appsv1.Deployment{c.deployments.Trim(d)})
 	} else if err := c.deploymentStore.Delete(c.desired(&v1alpha1.Foo{})); err != nil {
 		c.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func (c *testCluster) drift(changes ...func(metav1.Object)) {
 	d := c.get(deployments)
 	if d == nil {
 		d = c.desired(c.foo)
-		fixture.Create(c.T, c.live, deployments, []runtime.Object{d})
+		fixture.Create(c.live, deployments, []runtime.Object{d})
 	}
 	for _, change := range changes {
 		change(d.(metav1.Object))

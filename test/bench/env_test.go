@@ -36,11 +36,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	kubeinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -62,7 +60,7 @@ const (
 	namespace = "default"
 	// creators is the number of concurrent requests of clients that only prepare a measurement.
 	creators = 32
-	// timeout bounds every wait. A local cluster on 2 cores needs a tenth of it.
+	// timeout bounds the waits for what the program serves. A local cluster on 2 cores needs a tenth of it.
 	timeout = 10 * time.Minute
 	// ours is the controller of this repository.
 	ours = "ours"
@@ -77,14 +75,13 @@ type env struct {
 	metadata metadata.Interface
 	// who is the measured program: ours or peer.
 	who string
-	// objects is the number of objects to create, workers that of the program's workers.
-	objects, workers int
+	// objects is the number of objects to create.
+	objects int
 
-	mu sync.Mutex
-	// reached has when the watches first delivered objects of a group in a state.
-	reached map[string]*reached
-	// updated is closed when an object reaches a state.
-	updated chan struct{}
+	// reached has when the watches first delivered objects of a group in a state. progress is told of each of them, and
+	// locks it.
+	reached  map[string]*reached
+	progress *sync.Cond
 }
 
 // reached are the objects that have reached a state, and when the first and the last one did.
@@ -95,12 +92,10 @@ type reached struct {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	e := &env{T: t, who: os.Getenv("BENCH_WHO"), reached: map[string]*reached{}, updated: make(chan struct{})}
+	e := &env{T: t, who: os.Getenv("BENCH_WHO"), reached: map[string]*reached{}, progress: sync.NewCond(&sync.Mutex{})}
 	var err error
-	for variable, value := range map[string]*int{"BENCH_OBJECTS": &e.objects, "BENCH_WORKERS": &e.workers} {
-		if *value, err = strconv.Atoi(os.Getenv(variable)); err != nil {
-			t.Fatalf("%s: %v; run `make bench` or hack/bench.sh", variable, err)
-		}
+	if e.objects, err = strconv.Atoi(os.Getenv("BENCH_OBJECTS")); err != nil {
+		t.Fatalf("BENCH_OBJECTS: %v; run `make bench` or hack/bench.sh", err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", e.kubeconfig())
 	e.must(err)
@@ -209,26 +204,32 @@ func (e *env) createDeployments(group string, count int) {
 // makeAvailable writes the status that the Deployment controller writes when so many replicas are available. It returns
 // the API server's answer.
 func (e *env) makeAvailable(ctx context.Context, deployment *appsv1.Deployment, available int32) (*appsv1.Deployment, error) {
-	updated, now := deployment.DeepCopy(), metav1.NewTime(time.Now().Truncate(time.Second))
-	condition := func(kind appsv1.DeploymentConditionType, reason, message string) appsv1.DeploymentCondition {
-		return appsv1.DeploymentCondition{Type: kind, Status: corev1.ConditionTrue, LastUpdateTime: now, LastTransitionTime: now, Reason: reason, Message: message}
-	}
-	updated.Status = appsv1.DeploymentStatus{
-		ObservedGeneration: deployment.Generation,
-		Replicas:           available, UpdatedReplicas: available, ReadyReplicas: available, AvailableReplicas: available,
-		Conditions: []appsv1.DeploymentCondition{
-			condition(appsv1.DeploymentAvailable, "MinimumReplicasAvailable", "Deployment has minimum availability."),
-			condition(appsv1.DeploymentProgressing, "NewReplicaSetAvailable", fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-5d59d67564")),
-		},
-	}
+	updated := deployment.DeepCopy()
+	stored.RollOut(updated, available, metav1.Now(), metav1.Now())
 	return e.kube.AppsV1().Deployments(namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+}
+
+// rollOut makes the Deployments of the Foos available once all are there, and returns them.
+func (e *env) rollOut() []*appsv1.Deployment {
+	e.Helper()
+	deployments := make([]*appsv1.Deployment, e.objects)
+	e.await("foo", "generation 1", e.objects)
+	e.inParallel(e.objects, func(ctx context.Context, i int) (err error) {
+		deployments[i], err = e.kube.AppsV1().Deployments(namespace).Get(ctx, name("foo", i), metav1.GetOptions{})
+		if err == nil {
+			deployments[i], err = e.makeAvailable(ctx, deployments[i], 1)
+		}
+		return err
+	})
+	e.await("foo", "available 1", e.objects)
+	return deployments
 }
 
 // note records that an object is in that state.
 func (e *env) note(name, state string) {
 	now, group := time.Now(), name[:max(0, strings.LastIndex(name, "-"))]
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.progress.L.Lock()
+	defer e.progress.L.Unlock()
 	r := e.reached[group+" "+state]
 	if r == nil {
 		r = &reached{names: sets.New[string](), first: now}
@@ -237,8 +238,7 @@ func (e *env) note(name, state string) {
 	if !r.names.Has(name) {
 		r.names.Insert(name)
 		r.last = now
-		close(e.updated)
-		e.updated = make(chan struct{})
+		e.progress.Broadcast()
 	}
 }
 
@@ -246,23 +246,15 @@ func (e *env) note(name, state string) {
 // and the last one.
 func (e *env) await(group, state string, count int) (first, last time.Time) {
 	e.Helper()
-	deadline, got := time.After(timeout), 0
-	for {
-		e.mu.Lock()
-		updated := e.updated
-		if r := e.reached[group+" "+state]; r != nil {
-			first, last, got = r.first, r.last, r.names.Len()
-		}
-		e.mu.Unlock()
-		if got >= count {
-			return first, last
-		}
-		select {
-		case <-updated:
-		case <-deadline:
-			e.Fatalf("timed out: %d of %d objects %s are %s", got, count, group, state)
+	e.progress.L.Lock()
+	defer e.progress.L.Unlock()
+	for ; !e.Failed(); e.progress.Wait() {
+		if r := e.reached[group+" "+state]; r != nil && r.names.Len() >= count {
+			return r.first, r.last
 		}
 	}
+	e.FailNow()
+	return first, last
 }
 
 // watch calls each with all versions of objects until the measurement ends.
@@ -298,30 +290,4 @@ func (e *env) observeFoos() {
 			e.note(foo.Name, "reported")
 		}
 	})
-}
-
-// simulateDeploymentController makes every owned Deployment available as soon as the watch delivers its spec.
-func (e *env) simulateDeploymentController() {
-	e.Helper()
-	outdated := make(chan *appsv1.Deployment, 10*e.objects)
-	e.watch(kubeinformers.NewDeploymentInformer(e.kube, namespace, 0, nil), func(object any) {
-		deployment := object.(*appsv1.Deployment)
-		if deployment.Status.ObservedGeneration < deployment.Generation && metav1.GetControllerOf(deployment) != nil {
-			outdated <- deployment
-		}
-	})
-	for range creators {
-		go func() {
-			for {
-				select {
-				case deployment := <-outdated:
-					if _, err := e.makeAvailable(e.Context(), deployment, *deployment.Spec.Replicas); err != nil && e.Context().Err() == nil {
-						e.Errorf("updating the status of Deployment %s: %v", deployment.Name, err)
-					}
-				case <-e.Context().Done():
-					return
-				}
-			}
-		}()
-	}
 }

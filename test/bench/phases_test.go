@@ -19,16 +19,24 @@ limitations under the License.
 package bench
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-base/metrics/testutil"
+
+	"example.com/sample-controller/test/check/trace"
 )
 
 // TestThroughput measures the Deployments per second that the program creates for Foos that exist before it starts,
@@ -36,10 +44,9 @@ import (
 // time.
 func TestThroughput(t *testing.T) {
 	e := newEnv(t)
-	e.pause()
 	e.observeDeployments()
 	e.createFoos("foo", "foo", e.objects)
-	program := e.start()
+	e.start()
 	for generation, what := range []string{"Converge", "Scale"} {
 		if what == "Scale" {
 			e.scaleFoos("foo", 2)
@@ -47,7 +54,6 @@ func TestThroughput(t *testing.T) {
 		first, last := e.await("foo", fmt.Sprint("generation ", generation+1), e.objects)
 		e.record(what, map[string]float64{"foos/s": float64(e.objects-1) / last.Sub(first).Seconds()})
 	}
-	program.recordCost("Throughput")
 }
 
 // TestFull measures on a complete cluster how long it takes until the status of Foos that are created at once, and then
@@ -55,7 +61,7 @@ func TestThroughput(t *testing.T) {
 func TestFull(t *testing.T) {
 	e := newEnv(t)
 	e.observeFoos()
-	program := e.start()
+	e.start()
 	// One Foo first excludes what the control plane does only once.
 	e.createFoos("first", "first", 1)
 	e.await("first", "available 1", 1)
@@ -65,7 +71,6 @@ func TestFull(t *testing.T) {
 		_, last := e.await("foo", fmt.Sprint("available ", i+1), e.objects)
 		e.record([]string{"FullCreate", "FullScale"}[i], map[string]float64{"sec": last.Sub(start).Seconds()})
 	}
-	program.recordCost("Full")
 }
 
 // samples is the number of status changes to time.
@@ -76,21 +81,11 @@ const samples = 2000
 // copies it at once, without a delay for progress.
 func TestLatency(t *testing.T) {
 	e := newEnv(t)
-	e.pause()
 	e.observeFoos()
 	e.observeDeployments()
 	program := e.start()
 	e.createFoos("foo", "foo", e.objects)
-	e.await("foo", "generation 1", e.objects)
-	deployments := make([]*appsv1.Deployment, e.objects)
-	e.inParallel(e.objects, func(ctx context.Context, i int) (err error) {
-		deployments[i], err = e.kube.AppsV1().Deployments(namespace).Get(ctx, name("foo", i), metav1.GetOptions{})
-		if err == nil {
-			deployments[i], err = e.makeAvailable(ctx, deployments[i], 1)
-		}
-		return err
-	})
-	e.await("foo", "available 1", e.objects)
+	deployments := e.rollOut()
 	// The restarted program has no events left to send.
 	program.stop()
 	e.start()
@@ -115,9 +110,8 @@ func TestLatency(t *testing.T) {
 // name is taken by one of those. It starts when they exist, which takes the most memory, and then rests.
 func TestMemory(t *testing.T) {
 	e := newEnv(t)
-	e.pause()
-	e.simulateDeploymentController()
 	e.observeFoos()
+	e.observeDeployments()
 	text, err := os.ReadFile("../../artifacts/deploy/controller/deployment.yaml")
 	e.must(err)
 	var deployment appsv1.Deployment
@@ -129,19 +123,129 @@ func TestMemory(t *testing.T) {
 	controller := e.start(variable)
 	e.createDeployments("foreign", 2*e.objects)
 	e.createFoos("foo", "foo", e.objects)
-	e.await("foo", "available 1", e.objects)
+	e.rollOut()
 	e.createFoos("blocked", "foreign", blocked)
 	e.await("blocked", "reported", blocked)
 	peak := controller.peak()
 	controller.stop()
 
-	start := time.Now()
 	controller = e.start(variable)
 	controller.awaitSyncs(e.objects + blocked)
-	restart := time.Since(start)
 	peak = max(peak, controller.peak())
-	e.record("Memory", map[string]float64{"peak-B": peak, "heap-B": controller.liveHeap(), "restart-sec": restart.Seconds()})
+	e.record("Memory", map[string]float64{"peak-B": peak, "heap-B": controller.liveHeap()})
 	if peak > float64(limit) {
 		t.Errorf("%v bytes resident, and the manifests allow %d", peak, limit)
 	}
+}
+
+// process is the measured program.
+type process struct {
+	*env
+
+	cmd *trace.Process
+	// stopped is set before the test ends the process.
+	stopped atomic.Bool
+}
+
+// start starts the measured program with additional environment variables.
+func (e *env) start(variables ...string) *process {
+	e.Helper()
+	p := &process{env: e}
+	binary, arguments := e.who, []string(nil)
+	if e.who == ours {
+		binary = "sample-controller"
+		arguments = []string{"--controllers=foo", "--metrics-bind-address=127.0.0.1:0", "--metrics-secure=false", "--profiling"}
+	}
+	var err error
+	p.cmd, err = trace.StartRecorded(e.path(), "controller", append(variables, "KUBECONFIG="+e.kubeconfig()), e.path("bin", binary), arguments...)
+	e.must(err)
+	go func() {
+		if <-p.cmd.Done; !p.stopped.Load() {
+			e.progress.L.Lock()
+			defer e.progress.L.Unlock()
+			e.Errorf("the measured program ended by itself: %v\n%s", p.cmd.ProcessState, p.logTail())
+			e.progress.Broadcast()
+		}
+	}()
+	e.Cleanup(p.stop)
+	return p
+}
+
+// stop kills the process if it still runs: it has nothing to hand over.
+func (p *process) stop() {
+	p.Helper()
+	p.stopped.Store(true)
+	p.cmd.Kill()
+	if p.Failed() {
+		p.Logf("The last lines of the measured program's log:\n%s", p.logTail())
+	}
+}
+
+func (p *process) logTail() string {
+	lines := strings.Split(p.cmd.Output(), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+var serving = regexp.MustCompile(`"Serving" what="metrics" address="([^"]+)"`)
+
+// get returns the response of the metrics port of this repository's controller.
+func (p *process) get(path string) string {
+	p.Helper()
+	var text []byte
+	p.eventually(func() error {
+		address := serving.FindStringSubmatch(p.cmd.Output())
+		if address == nil {
+			return errors.New("the controller does not serve metrics yet")
+		}
+		response, err := http.Get("http://" + address[1] + path)
+		if err == nil {
+			text, err = io.ReadAll(response.Body)
+			err = errors.Join(err, response.Body.Close())
+		}
+		return err
+	})
+	return string(text)
+}
+
+// metric returns the sum over all label values of the metric.
+func (p *process) metric(name string) (total float64) {
+	p.Helper()
+	parsed := testutil.NewMetrics()
+	p.must(testutil.ParseMetrics(p.get("/metrics"), &parsed))
+	for _, sample := range parsed[name] {
+		total += float64(sample.Value)
+	}
+	return total
+}
+
+// awaitSyncs waits for so many syncs since the controller's start.
+func (p *process) awaitSyncs(count int) {
+	p.Helper()
+	p.eventually(func() error {
+		if got := p.metric("sample_controller_sync_duration_seconds_count"); got < float64(count) {
+			return fmt.Errorf("%v of %d syncs", got, count)
+		}
+		return nil
+	})
+}
+
+// liveHeap returns the bytes of the controller's live heap.
+func (p *process) liveHeap() float64 {
+	p.Helper()
+	// A sync.Pool drops its contents only in the second garbage collection.
+	p.get("/debug/pprof/heap?gc=1")
+	p.get("/debug/pprof/heap?gc=1")
+	return p.metric("go_memstats_heap_alloc_bytes")
+}
+
+// peak returns the most bytes that were resident. The kernel's ru_maxrss would include what this test had at the fork.
+func (p *process) peak() float64 {
+	p.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	p.must(err)
+	_, peak, _ := strings.Cut(string(text), "VmHWM:")
+	peak, _, _ = strings.Cut(peak, "kB")
+	kib, err := strconv.ParseFloat(strings.TrimSpace(peak), 64)
+	p.must(err)
+	return kib * 1024
 }

@@ -203,7 +203,7 @@ func TestExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := strings.NewReader(`{"revision":"` + list.(metav1.ListInterface).GetResourceVersion() + `"}`)
-	answer, err := http.Post(os.Getenv("COMPARE_ETCD")+"/v3/kv/compaction", "application/json", body)
+	answer, err := http.Post(os.Getenv("TEST_ETCD")+"/v3/kv/compaction", "application/json", body)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("compacting etcd: %+v, %v", answer, err)
 	}

@@ -49,8 +49,8 @@ func TestDescriptor(t *testing.T) {
 	fixture.Differ(t, "names in the descriptor", []string{crd.Name, crd.Spec.Names.Kind, crd.Spec.Names.Singular}, got)
 	fixture.Differ(t, "resource of the suites", descriptor.Resource, data[0].GVR())
 	synctest.Test(t, func(t *testing.T) {
-		ctx, own := context.Background(), &clientfake.Clientset{}
-		env := fixture.NewEnv(t, descriptor.Kind, &own.Fake, scheme.Scheme)
+		ctx, own := context.Background(), clientfake.NewSimpleClientset()
+		env := fixture.NewEnv(t, descriptor.Kind, own, scheme.Scheme)
 		c := &app.ControllerContext{
 			KubeClient: env.Kube, Client: own, KubeInformers: env.KubeInformers, Informers: externalversions.NewSharedInformerFactory(own, 0), Options: env.Shared,
 		}

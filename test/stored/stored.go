@@ -126,13 +126,21 @@ func fillIn(deployment *appsv1.Deployment, i, kind int) {
 	deployment.Annotations["deployment.kubernetes.io/revision"] = "1"
 	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status")}
 	SetDefaults(deployment)
-	replicas := *deployment.Spec.Replicas
-	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas}
-	at := metav1.NewTime(storedAt.Add(10 * time.Second))
+	RollOut(deployment, *deployment.Spec.Replicas, storedAt, metav1.NewTime(storedAt.Add(10*time.Second)))
+}
+
+// RollOut gives the Deployment the status that the Deployment controller writes at the end of a rollout.
+func RollOut(deployment *appsv1.Deployment, replicas int32, began, ended metav1.Time) {
+	deployment.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: deployment.Generation,
+		Replicas:           replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas,
+	}
 	deployment.Status.Conditions = []appsv1.DeploymentCondition{
-		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.", LastUpdateTime: at, LastTransitionTime: at},
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable",
+			Message: "Deployment has minimum availability.", LastUpdateTime: ended, LastTransitionTime: ended},
 		{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable",
-			Message: fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-7d9c6b5f4"), LastUpdateTime: at, LastTransitionTime: storedAt},
+			Message:        fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-7d9c6b5f4"),
+			LastUpdateTime: ended, LastTransitionTime: began},
 	}
 }
 

@@ -91,8 +91,8 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
-	f := &testbed{t: t, ctx: ctx, client: &clientfake.Clientset{}, version: 10, created: map[string][]time.Time{}}
-	f.Env = fixture.NewEnv(t, cronTabGVK().Kind, &f.client.Fake, scheme.Scheme, fixture.Objects(jobs)...)
+	f := &testbed{t: t, ctx: ctx, client: clientfake.NewSimpleClientset(), version: 10, created: map[string][]time.Time{}}
+	f.Env = fixture.NewEnv(t, cronTabGVK().Kind, f.client, scheme.Scheme, fixture.Objects(jobs)...)
 	if cronTab != nil {
 		cronTab.ResourceVersion = fixture.Version
 		fixture.Must(f.Tracker.Add(cronTab.DeepCopy()))

@@ -69,9 +69,9 @@ type env struct {
 func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment, services ...*corev1.Service) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	own := &clientfake.Clientset{}
-	s := &env{Env: fixture.NewEnv(t, memcachedKind, &own.Fake, scheme.Scheme, append(fixture.Objects(deployments), fixture.Objects(services)...)...)}
-	fixture.Create(t, s.Tracker, memcachedsResource, memcacheds)
+	own := clientfake.NewSimpleClientset()
+	s := &env{Env: fixture.NewEnv(t, memcachedKind, own, scheme.Scheme, append(fixture.Objects(deployments), fixture.Objects(services)...)...)}
+	fixture.Create(s.Tracker, memcachedsResource, memcacheds)
 	s.informers = externalversions.NewSharedInformerFactory(own, 0)
 	apps, core := s.KubeInformers.Apps().V1(), s.KubeInformers.Core().V1()
 	s.opts = Options{
@@ -237,8 +237,8 @@ func (test *syncTest) start(t *testing.T) (context.Context, *env) {
 	setDefault(&test.pods, newPod("a", set))
 	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
 	s.see(test.memcached, test.deployments, test.services...)
-	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
-	fixture.Fill(t, s.podIndexer, test.pods)
+	fixture.Fill(s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
+	fixture.Fill(s.podIndexer, test.pods)
 	s.deployments.Informer.GetTypedIndexer().Bookmark(testVersion)
 	s.services.Informer.GetTypedIndexer().Bookmark(testVersion)
 	return ctx, s

@@ -296,8 +296,8 @@ func TestNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s := newEnv(t, nil, nil)
 		fixture.Differ(t, "rule M23: no Pods", []string(nil), s.nodesOf(owned))
-		fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{first, second, theirs})
-		fixture.Fill(t, s.podIndexer, pods)
+		fixture.Fill(s.replicaSetIndexer, []*appsv1.ReplicaSet{first, second, theirs})
+		fixture.Fill(s.podIndexer, pods)
 		fixture.Differ(t, "rule M23: live Pods of all its ReplicaSets are nodes, sorted; labels alone do not make a node", nodes, s.nodesOf(owned))
 		for i := range 1000 {
 			nodes = append(nodes, fmt.Sprintf("very-many-%04d", i))

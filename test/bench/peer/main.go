@@ -21,7 +21,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 
@@ -40,17 +39,18 @@ import (
 )
 
 func main() {
-	workers := flag.Int("workers", 8, "Number of Foos that are reconciled at the same time.")
-	flag.Parse()
-	if err := run(ctrl.SetupSignalHandler(), *workers); err != nil {
+	if err := run(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
+// workers is the default of the measured controller.
+const workers = 8
+
 // run reconciles the Foos of all namespaces until the context ends. It has no rate limit, as
 // the measured controller has none.
-func run(ctx context.Context, workers int) error {
+func run(ctx context.Context) error {
 	ctrl.SetLogger(zap.New())
 	known, err := newScheme()
 	if err != nil {

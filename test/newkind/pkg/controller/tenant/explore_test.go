@@ -37,6 +37,8 @@ import (
 // TestExplore explores what testdata/suites.yaml says of Tenants: every order in which watches, handlers, syncs and
 // the garbage collector can go on after an operation of a user.
 //
+// rule Z1: a sync for a Tenant that is gone costs no request.
+// rule Z10: at rest nothing is written.
 // rule Z14: what no event enqueued would stay as it is, which is seen there.
 func TestExplore(t *testing.T) {
 	owned := explore.ReadOwned(t, "../../..", "tenant", scheme.Scheme)
