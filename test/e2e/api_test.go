@@ -46,19 +46,6 @@ metadata:
 EOF`, namespace, name, spec)
 }
 
-// TestValidation shows which Foos the API server refuses, and the CRD's defaults.
-func TestValidation(t *testing.T) {
-	t.Parallel()
-	newEnv(t).script("validation")
-}
-
-// TestPolicy shows what the examples of ValidatingAdmissionPolicies allow in a namespace with
-// limits, and that others have none.
-func TestPolicy(t *testing.T) {
-	t.Parallel()
-	newEnv(t).script("policy")
-}
-
 // installNamespaced installs the namespaced variant in the env, for its own namespace or, as
 // docs/scale.md does, for these others.
 func (e *env) installNamespaced(others ...string) {
@@ -106,28 +93,7 @@ func TestNamespacedVariant(t *testing.T) {
 	e := newEnv(t)
 	e.installNamespaced()
 	e.startInstalled()
-	e.applyMemcached("y", 1) // +drop:memcached
-	e.create("x", deploymentName("old"), replicas(2))
-	e.awaitReady("x")
-	e.kubectl(`patch deployment old -p '{"spec":{"template":{"spec":{"volumes":[{"name":"host","hostPath":{"path":"/tmp"}}]}}}}'`)
-	e.kubectl("rollout status deployment old")
-	// The controller changes what it owns, as long as it leaves the template as it is.
-	e.update(replicas(3))
-	e.awaitReady("x")
-	// +drop:rename
-	e.update(deploymentName("new"))
-	e.awaitReason("x", v1alpha1.ReasonDeploymentRejected, "starts no Pods with a hostPath volume; remove it", "the former Deployment", "old")
-	e.kubectl(`patch deployment old --type=json -p '[{"op":"remove","path":"/spec/template/spec/volumes"}]'`)
-	e.awaitReady("x")
-	e.awaitGone("old")
-	// +drop:end
-	e.awaitMemcached("y", 1) // +drop:memcached
-}
-
-// TestUsersPolicy applies the policies for those who write our kinds.
-func TestUsersPolicy(t *testing.T) {
-	t.Parallel()
-	startEnv(t, "").script("policy_users")
+	e.script("namespaced")
 }
 
 // docs/scale.md describes instances that run in parallel, each for a set of namespaces.

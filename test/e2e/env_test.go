@@ -26,7 +26,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -284,17 +283,6 @@ func (e *env) deployments() appsclient.DeploymentInterface {
 func (e *env) deployment(name string) *appsv1.Deployment {
 	e.Helper()
 	return getObject(e, e.deployments(), name)
-}
-
-// awaitGone waits until the Deployment is deleted.
-func (e *env) awaitGone(name string) {
-	e.Helper()
-	e.eventually("Deployment "+name+" is gone", func(ctx context.Context) error {
-		if _, err := e.deployments().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("reading it: %w", err)
-		}
-		return nil
-	})
 }
 
 // stockDeployment returns the Deployment that the stock sample creates for the Foo.

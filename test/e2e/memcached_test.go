@@ -23,15 +23,10 @@ import (
 	"testing"
 )
 
-// memcachedOf returns the manifest of a Memcached.
-func memcachedOf(name, spec string) string {
-	return fmt.Sprintf("{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: %q}, spec: {%s}}", name, spec)
-}
-
 // applyMemcached applies a Memcached, or changes its size.
 func (e *env) applyMemcached(name string, size int) {
 	e.Helper()
-	e.apply(memcachedOf(name, fmt.Sprint("size: ", size)))
+	e.apply(fmt.Sprintf("{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: %s}, spec: {size: %d}}", name, size))
 }
 
 // awaitMemcached waits until that many Pods of the Memcached are ready.

@@ -29,6 +29,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -136,3 +137,90 @@ func (e *env) poll(ts *testscript.TestScript, fails bool, environment, args []st
 	})
 	fmt.Fprint(ts.Stdout(), string(output))
 }
+
+// startLines are the messages of a start, in this order.
+var startLines = []string{
+	"Setting up event handlers",
+	"Starting Foo controller",
+	"Waiting for informer caches to sync",
+	"Starting workers",
+	"Started workers",
+}
+
+// TestWalkthrough1 runs the controller outside of the cluster. The controller works in all
+// namespaces, and the test deletes the CRD, so no other test may run in parallel.
+func TestWalkthrough1(t *testing.T) {
+	envIn(t, metav1.NamespaceDefault).script("walkthrough1")
+}
+
+// TestWalkthrough2 runs the commands of walkthrough 2, on two Foos.
+func TestWalkthrough2(t *testing.T) {
+	e := envIn(t, metav1.NamespaceDefault)
+	e.startOutside()
+	e.script("walkthrough2_crd")
+	e.script("walkthrough2")
+	e.controller.stop()
+	e.controller.requireNoErrors()
+}
+
+// startOutside starts a controller of all namespaces, as walkthrough 2 does.
+func (e *env) startOutside() {
+	e.Helper()
+	shared.installCRD(e.T)
+	e.controller = start(e.T, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config")
+	e.controller.awaitOutput(startLines...)
+}
+
+// TestWalkthrough2Deletion runs the end of walkthrough 2. The garbage collector takes up to
+// half a minute to discover a new CRD, so this part runs in parallel with other tests.
+func TestWalkthrough2Deletion(t *testing.T) {
+	t.Parallel()
+	startEnv(t, "").script("walkthrough2_deletion")
+}
+
+// TestWalkthrough4 runs the commands of walkthrough 4.
+func TestWalkthrough4(t *testing.T) {
+	e := envIn(t, metav1.NamespaceDefault)
+	e.startOutside()
+	e.script("walkthrough4")
+}
+
+// TestValidation shows which Foos the API server refuses, and the CRD's defaults.
+func TestValidation(t *testing.T) {
+	t.Parallel()
+	newEnv(t).script("validation")
+}
+
+// TestPolicy shows what the examples of ValidatingAdmissionPolicies allow in a namespace with
+// limits, and that others have none.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	newEnv(t).script("policy")
+}
+
+// TestUsersPolicy applies the policies for those who write our kinds.
+func TestUsersPolicy(t *testing.T) {
+	t.Parallel()
+	startEnv(t, "").script("policy_users")
+}
+
+// The scripts have what a simulated cluster would not show of the Foo contract.
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	startEnv(t, "").script("contract")
+}
+
+func TestContractAdoption(t *testing.T) {
+	t.Parallel()
+	startEnv(t, "").script("contract_adoption")
+}
+
+// +drop:rename
+
+func TestContractRename(t *testing.T) {
+	t.Parallel()
+	startEnv(t, "").script("contract_rename")
+}
+
+// +drop:end
