@@ -72,16 +72,15 @@ func exploredStarts() []explore.Start {
 	rewrite := sim.Op{Verb: sim.Rewrite}
 	policies := []explore.Operation{
 		{Story: "a policy refuses the writes to Deployments, each time with another text", Do: func(store *sim.Store) {
-			store.RefuseWrites(sim.Deployments)
-			store.RetellRefusals()
+			store.Refused, store.Retells = sim.Deployments, true
 		}},
-		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
+		{Story: "a policy removes owner references", Do: func(store *sim.Store) { store.Strips = true }},
 	}
 	hold := explore.Operation{Story: "Deployment a gets a finalizer of others, and is deleted", Do: func(store *sim.Store) {
 		store.Do(sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAddFinalizer})
 		store.Do(deleteA)
 	}}
-	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Contend(6) }}
+	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Rivals = 6 }}
 	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
 		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
 	}}
@@ -131,7 +130,7 @@ func TestRandom(t *testing.T) {
 			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
 		}
 		faults := rapid.IntRange(0, 15).Draw(r, "faults")
-		return exploredKind(newExplored), explore.Scope{Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2}
+		return exploredKind(newExplored), explore.Scope{Start: explore.Start{Then: explore.FooOperations(ops...), Workers: 2}, Budget: explore.Budget{Deviations: faults}}
 	})
 }
 

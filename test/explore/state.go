@@ -17,6 +17,7 @@ limitations under the License.
 package explore
 
 import (
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,12 +57,9 @@ type cluster struct {
 
 // change is something that happens in the cluster, and when.
 type change struct {
-	kind     kind
-	at       int
-	resource string
-	key      cache.ObjectName
-	request  *sim.Request
-	now      int64
+	step
+	request *sim.Request
+	now     int64
 }
 
 // changed is what becomes of a change.
@@ -88,7 +86,7 @@ func (e *Explorer) clusterOf(store *sim.Store) *cluster {
 		}
 		t.string(resource)
 	}
-	t.string(store.Policies())
+	t.string(fmt.Sprint(store.Policies))
 	c.form = t.form()
 	t = canon.tokens()
 	t.add(c.form)
@@ -128,8 +126,21 @@ func (e *Explorer) tries(store *sim.Store, act func(*sim.Store)) bool {
 	return tried.Version() != store.Version()
 }
 
+// act lets somebody change the cluster.
+func (e *Explorer) act(t *state, s step, do func(*sim.Store)) {
+	e.change(t, change{step: s}, func(store *sim.Store) (sim.Object, error) {
+		do(store)
+		return nil, nil
+	})
+}
+
+// serve lets the API server carry out a request.
+func (e *Explorer) serve(t *state, r *sim.Request) *answer {
+	return e.change(t, change{request: r}, func(store *sim.Store) (sim.Object, error) { return store.Serve(r) })
+}
+
 // change changes the cluster, and tells the watches and the judge of it.
-func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, error)) *changed {
+func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, error)) *answer {
 	c.now = t.process.now.UnixNano()
 	after, ok := t.cluster.after[c]
 	if !ok {
@@ -156,7 +167,7 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 		}
 		t.judge = &judge{t.judge.kind.Note(e.clusterIn(t)), t.judge.own, nil}
 	}
-	return after
+	return after.answer
 }
 
 func (e *Explorer) clusterIn(s *state) *ClusterState {
