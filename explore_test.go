@@ -113,13 +113,7 @@ func exploredStarts() []explore.Start {
 }
 
 // TestExplore explores what becomes of operations of users in settled clusters (docs/explore.md).
-func TestExplore(t *testing.T) { explore.Check(t, exploredKind(newExplored), exploredStarts()...) }
-
-func exploredKind(build func(context.Context, explore.Env) explore.Controller) explore.Kind {
-	kind := explore.FooKind()
-	kind.Build = build
-	return kind
-}
+func TestExplore(t *testing.T) { explore.Check(t, explore.FooKind(newExplored), exploredStarts()...) }
 
 // TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
 // deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
@@ -130,7 +124,7 @@ func TestRandom(t *testing.T) {
 			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
 		}
 		faults := rapid.IntRange(0, 15).Draw(r, "faults")
-		return exploredKind(newExplored), explore.Scope{Start: explore.Start{Then: explore.FooOperations(ops...), Workers: 2}, Budget: explore.Budget{Deviations: faults}}
+		return explore.FooKind(newExplored), explore.Scope{Start: explore.Start{Then: explore.FooOperations(ops...), Workers: 2}, Budget: explore.Budget{Deviations: faults}}
 	})
 }
 
@@ -176,7 +170,7 @@ func TestExploreIsSound(t *testing.T) {
 			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
 		}
 		v := expectPlanted(t, "S5: a delete of a without preconditions", fault)
-		_, got := explore.New(t.Context(), exploredKind(plant(fault))).Replay(exploredEmpty(t), v.Path)
+		_, got := explore.New(t.Context(), explore.FooKind(plant(fault))).Replay(exploredEmpty(t), v.Path)
 		if want := fmt.Sprintf(`{ t.Setenv("EXPLORE_PATH", "empty/1/1+0/%s"); TestExplore(t) }`, strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.HasSuffix(v.Test, want) {
 			t.Errorf("%s\nrepeats %q", v, got)
 		}
@@ -210,7 +204,7 @@ func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, 
 	t.Helper()
 	scope := exploredEmpty(t)
 	scope.Zeal = 100
-	for _, v := range explore.New(t.Context(), exploredKind(plant(fault))).Run(scope).Violations {
+	for _, v := range explore.New(t.Context(), explore.FooKind(plant(fault))).Run(scope).Violations {
 		if strings.HasPrefix(v.What, want) {
 			return v
 		}

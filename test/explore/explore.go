@@ -110,13 +110,13 @@ type Explorer struct {
 	resources []string
 	fresh     *image
 	// idle is what a process remembers that has done nothing but read the present version.
-	idle                *form
-	kind                Kind
-	faults, writeFaults []*answer
-	lost                *answer
-	scope               Scope
-	clusters            map[sum]*cluster
-	scratch             tokens
+	idle     *form
+	kind     Kind
+	faults   []fault
+	lost     *answer
+	scope    Scope
+	clusters map[sum]*cluster
+	scratch  tokens
 
 	seen  map[sum]int32
 	nodes []node
@@ -129,8 +129,7 @@ type Explorer struct {
 
 // New returns an Explorer of the kind.
 func New(ctx context.Context, kind Kind) *Explorer {
-	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, lost: &answer{err: errors.New("connection lost")}}
-	e.faults, e.writeFaults = faults()
+	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, faults: faults(), lost: &answer{err: errors.New("connection lost")}}
 	e.process = start(ctx, kind, epoch())
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)

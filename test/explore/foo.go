@@ -17,6 +17,7 @@ limitations under the License.
 package explore
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,12 +38,12 @@ type Foo struct {
 	Past map[types.UID]Past
 }
 
-// FooKind is what Foos need to be explored, but the controller.
-func FooKind() Kind {
+// FooKind is what Foos need to be explored.
+func FooKind(build func(context.Context, Env) Controller) Kind {
 	rollOut := Around{
 		Name: "Deployment controller", Resource: sim.Deployments, Step: func(store *sim.Store, name string) { store.RollOut(name) },
 	}
-	return Kind{Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
+	return Kind{Build: build, Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
 }
 
 // FooOperations are those operations of users.

@@ -93,18 +93,9 @@ func noMemory() map[string]string {
 }
 
 // image is a copy of the contents of a memory. It is valid for the process that it was taken of.
-type image struct {
-	cells []cell
-	redo  []func()
-}
-
-// cell is the content of one variable.
-type cell struct{ variable, content reflect.Value }
+type image struct{ redo []func() }
 
 func (i *image) restore() {
-	for _, cell := range i.cells {
-		cell.variable.Set(cell.content)
-	}
 	for _, redo := range i.redo {
 		redo()
 	}
@@ -141,7 +132,7 @@ func (w *walk) keep(v reflect.Value) {
 	if w.memory != nil && v.CanAddr() {
 		content := reflect.New(v.Type()).Elem()
 		content.Set(v)
-		w.image.cells = append(w.image.cells, cell{v, content})
+		w.image.redo = append(w.image.redo, func() { v.Set(content) })
 	}
 }
 

@@ -65,14 +65,9 @@ type change struct {
 // changed is what becomes of a change.
 type changed struct {
 	cluster *cluster
-	events  []event
-	answer  *answer
-}
-
-// event is one of a resource, by number.
-type event struct {
-	at int
-	sim.Event
+	// events are by informer.
+	events [][]sim.Event
+	answer *answer
 }
 
 // clusterOf returns the cluster with that store.
@@ -144,10 +139,10 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	c.now = t.process.now.UnixNano()
 	after, ok := t.cluster.after[c]
 	if !ok {
-		after = &changed{}
+		after = &changed{events: make([][]sim.Event, len(t.logs))}
 		store := t.cluster.store.Clone(func() metav1.Time { now := metav1.NewTime(t.process.now); return now.Rfc3339Copy() }, func(resource string, ev sim.Event) {
-			if i := slices.Index(e.resources, resource); i < len(e.process.informers) {
-				after.events = append(after.events, event{i, ev})
+			if i := slices.Index(e.resources, resource); i < len(t.logs) {
+				after.events[i] = append(after.events[i], ev)
 			}
 		})
 		store.Share(e.process.memory.canon.share)
@@ -162,8 +157,8 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	isSame := t.cluster.store.Version() == after.cluster.store.Version()
 	if t.cluster = after.cluster; !isSame {
 		t.logs = slices.Clone(t.logs)
-		for _, event := range after.events {
-			t.logs[event.at] = append(slices.Clip(t.logs[event.at]), event.Event)
+		for i, events := range after.events {
+			t.logs[i] = append(slices.Clip(t.logs[i]), events...)
 		}
 		t.judge = &judge{t.judge.kind.Note(e.clusterIn(t)), t.judge.own, nil}
 	}

@@ -69,15 +69,19 @@ type step struct {
 	costs int
 }
 
-// faults are the answers that any request may get, and those that only a write may get.
-func faults() (all, writes []*answer) {
-	group, kind := schema.GroupResource{Resource: "objects"}, schema.GroupKind{Kind: "Object"}
-	reason := errors.New("a fault")
-	return []*answer{
-			{err: apierrors.NewInternalError(reason)}, {err: apierrors.NewTooManyRequests("a fault", 1)}, {err: apierrors.NewForbidden(group, "a", reason)},
-		}, []*answer{
-			{err: apierrors.NewConflict(group, "a", reason)}, {err: apierrors.NewInvalid(kind, "a", nil)},
-		}
+// fault is an answer that a request may get, or only a write.
+type fault struct {
+	*answer
+	isOfWrites bool
+}
+
+func faults() []fault {
+	group, kind, reason := schema.GroupResource{Resource: "objects"}, schema.GroupKind{Kind: "Object"}, errors.New("a fault")
+	return []fault{
+		{&answer{err: apierrors.NewInternalError(reason)}, false}, {&answer{err: apierrors.NewTooManyRequests("a fault", 1)}, false},
+		{&answer{err: apierrors.NewForbidden(group, "a", reason)}, false},
+		{&answer{err: apierrors.NewConflict(group, "a", reason)}, true}, {&answer{err: apierrors.NewInvalid(kind, "a", nil)}, true},
+	}
 }
 
 // steps returns all that may happen next, always in the same order.
@@ -173,11 +177,8 @@ func (e *Explorer) deviations(s *state) []step {
 		isRead := reads(r.request)
 		if s.answers[r.number] == nil {
 			for _, fault := range e.faults {
-				steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
-			}
-			for _, fault := range e.writeFaults {
-				if !isRead {
-					steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
+				if !isRead || !fault.isOfWrites {
+					steps = append(steps, step{kind: fail, at: r.number, fault: fault.answer, costs: 1})
 				}
 			}
 		}

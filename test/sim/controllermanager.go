@@ -26,16 +26,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// collectOne deletes an object if all its owners are gone, otherwise it removes the references to those that are.
-// It ends the deletion of a terminating one.
-func (s *Store) collectOne(o *objects, object Object) {
-	if object.GetDeletionTimestamp() != nil {
-		s.finish(o, object)
+// Collect is one step of the garbage collector about one object: it deletes the object if all its owners are gone,
+// otherwise it removes the references to those that are. It ends the deletion of a terminating one.
+func (s *Store) Collect(resource, name string) {
+	o := s.of(resource)
+	object := o.present[name]
+	if object == nil {
 		return
 	}
 	owners := object.GetOwnerReferences()
 	left := slices.DeleteFunc(slices.Clone(owners), func(ref metav1.OwnerReference) bool { return !s.exists(ref) })
 	switch {
+	case object.GetDeletionTimestamp() != nil:
+		s.finish(o, object)
 	case len(left) == len(owners):
 	case len(left) > 0:
 		after := copyOf(object)

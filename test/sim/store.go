@@ -304,13 +304,6 @@ func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropaga
 // Now implements User.
 func (s *Store) Now() metav1.Time { return s.now() }
 
-// Collect is one step of the garbage collector about one object.
-func (s *Store) Collect(resource, name string) {
-	if object := s.of(resource).present[name]; object != nil {
-		s.collectOne(s.of(resource), object)
-	}
-}
-
 // RollOut is one step of the Deployment controller, or of a rival. It reports whether it changed anything.
 func (s *Store) RollOut(name string) bool {
 	before := s.version
