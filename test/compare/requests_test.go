@@ -26,7 +26,6 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -235,13 +234,14 @@ func (s *sequence) translate(r *sim.Request) *sim.Request {
 
 // translateInto decodes JSON in which the values of all fields that are UIDs or versions are translated.
 func (s *sequence) translateInto(data []byte, value any) {
-	s.must(json.Unmarshal(identities.ReplaceAllFunc(data, func(field []byte) []byte {
-		name, id, _ := strings.Cut(string(field), ":")
-		return []byte(name + ":" + strconv.Quote(cmp.Or(s.real[strings.Trim(id, `"`)], strings.Trim(id, `"`))))
-	}), value))
+	data = identities.ReplaceAllFunc(data, func(field []byte) []byte {
+		name, id, _ := strings.Cut(string(field), `":"`)
+		return []byte(name + `":"` + cmp.Or(s.real[id], id))
+	})
+	s.must(json.Unmarshal(data, value))
 }
 
-var identities = regexp.MustCompile(`"(?:uid|resourceVersion)":"[^"]*"`)
+var identities = regexp.MustCompile(`"(?:uid|resourceVersion)":"[^"]*`)
 
 // The policies of namespaces, also terminating. Most have none.
 const (

@@ -67,7 +67,8 @@ func (c *canon) fieldsOf(t reflect.Type) []field {
 
 // noMemory are the fields of pkg/controller that are no memory, with the reasons.
 func noMemory() map[string]string {
-	const isCache, isFixed, isTheirs, isCount, isHeld = "a cache, which the explorer keeps", "it never changes", "the explorer's", "no decision depends on it", "held only while a sync runs"
+	const isCache, isFixed, isTheirs = "a cache, which the explorer keeps", "it never changes", "the explorer's"
+	const isCount, isHeld = "no decision depends on it", "held only while a sync runs"
 	return map[string]string{
 		"controller.Owners.store":                 isCache,
 		"controller.Dependents.store":             isCache,
@@ -79,8 +80,6 @@ func noMemory() map[string]string {
 		"controller.Worker.handlers":              isFixed,
 		"controller.Options.Recorder":             isCount,
 		"controller.Options.Metrics":              isCount,
-		"controller.Owners.metrics":               isCount,
-		"controller.Worker.metrics":               isCount,
 		"controller.Options.Clock":                isTheirs,
 		"controller.Writes.clock":                 isTheirs,
 		"controller.backoff.clock":                isTheirs,
@@ -136,7 +135,7 @@ func (w *walk) keep(v reflect.Value) {
 	}
 }
 
-// public adds a time of an object, if it matters.
+// public adds a time of an object, if it matters, and reports whether the value is one.
 func (w *walk) public(v reflect.Value, field string) bool {
 	if v.Type() != reflect.TypeFor[metav1.Time]() {
 		return false
