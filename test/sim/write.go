@@ -157,7 +157,7 @@ func (s *Store) patch(o *objects, r *Request) (Object, error) {
 	}
 	controllers := slices.DeleteFunc(slices.Clone(merged.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
 	if len(controllers) > 1 {
-		kind, path := schema.GroupKind{Group: o.GroupResource.Group, Kind: reflect.TypeOf(before).Elem().Name()}, validation.NewPath("metadata", "ownerReferences")
+		kind, path := schema.GroupKind{Group: o.Group, Kind: reflect.TypeOf(before).Elem().Name()}, validation.NewPath("metadata", "ownerReferences")
 		return nil, apierrors.NewInvalid(kind, r.Name, validation.ErrorList{validation.Invalid(path, nil, "only one can be the controller")})
 	}
 	if err := s.checkPolicy(o, r); err != nil {
