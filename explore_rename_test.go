@@ -45,7 +45,7 @@ func withRenames(starts []explore.Start) []explore.Start {
 	}}
 	refused := func(op sim.Op) explore.Operation {
 		return explore.Operation{Story: "a policy refuses the writes to Deployments, and " + op.String(), Do: func(store *sim.Store) {
-			store.RefuseWrites(sim.Deployments)
+			store.Refused = sim.Deployments
 			store.Do(op)
 		}}
 	}
@@ -75,7 +75,7 @@ func withRenames(starts []explore.Start) []explore.Start {
 		explore.Start{
 			Name: "x is refused b", Operations: append(then(createX), refused(renameX)), Part: "1+0",
 			Then: []explore.Operation{{Story: "the policy ends, and Foo x asks for c", Do: func(store *sim.Store) {
-				store.RefuseWrites("")
+				store.Refused = ""
 				store.Do(renameAgain)
 			}}},
 		},

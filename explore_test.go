@@ -72,16 +72,15 @@ func exploredStarts() []explore.Start {
 	rewrite := sim.Op{Verb: sim.Rewrite}
 	policies := []explore.Operation{
 		{Story: "a policy refuses the writes to Deployments, each time with another text", Do: func(store *sim.Store) {
-			store.RefuseWrites(sim.Deployments)
-			store.RetellRefusals()
+			store.Refused, store.Retells = sim.Deployments, true
 		}},
-		{Story: "a policy removes owner references", Do: (*sim.Store).StripOwners},
+		{Story: "a policy removes owner references", Do: func(store *sim.Store) { store.Strips = true }},
 	}
 	hold := explore.Operation{Story: "Deployment a gets a finalizer of others, and is deleted", Do: func(store *sim.Store) {
 		store.Do(sim.Op{Verb: sim.EditDeployment, Deployment: a, Edit: sim.EditAddFinalizer})
 		store.Do(deleteA)
 	}}
-	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Contend(6) }}
+	contend := explore.Operation{Story: "another client deletes or scales a Deployment that is written, six times in turns", Do: func(store *sim.Store) { store.Rivals = 6 }}
 	status := explore.Operation{Story: "another client writes the status of Foo x", Do: func(store *sim.Store) {
 		store.Change(sim.Foos, x, func(foo sim.Object) { foo.(*v1alpha1.Foo).Status.AvailableReplicas = 7 })
 	}}
@@ -114,13 +113,7 @@ func exploredStarts() []explore.Start {
 }
 
 // TestExplore explores what becomes of operations of users in settled clusters (docs/explore.md).
-func TestExplore(t *testing.T) { explore.Check(t, exploredKind(newExplored), exploredStarts()...) }
-
-func exploredKind(build func(context.Context, explore.Env) explore.Controller) explore.Kind {
-	kind := explore.FooKind()
-	kind.Build = build
-	return kind
-}
+func TestExplore(t *testing.T) { explore.Check(t, explore.FooKind(newExplored), exploredStarts()...) }
 
 // TestRandom walks at random through operations of users on three Foos and four names, with two workers and more
 // deviations than TestExplore has (docs/explore.md). `make random` takes more walks, and others each time.
@@ -131,7 +124,7 @@ func TestRandom(t *testing.T) {
 			ops = append(ops, sim.Op{Verb: sim.EditDeployment, Edit: sim.EditRemoveFinalizer, Deployment: name})
 		}
 		faults := rapid.IntRange(0, 15).Draw(r, "faults")
-		return exploredKind(newExplored), explore.Scope{Operations: explore.FooOperations(ops...), Budget: explore.Budget{Deviations: faults}, Workers: 2}
+		return explore.FooKind(newExplored), explore.Scope{Start: explore.Start{Then: explore.FooOperations(ops...), Workers: 2}, Budget: explore.Budget{Deviations: faults}}
 	})
 }
 
@@ -177,7 +170,7 @@ func TestExploreIsSound(t *testing.T) {
 			_ = c.deployments.Client(key.Namespace).Delete(context.Background(), "a", metav1.DeleteOptions{})
 		}
 		v := expectPlanted(t, "S5: a delete of a without preconditions", fault)
-		_, got := explore.New(t.Context(), exploredKind(plant(fault))).Replay(exploredEmpty(t), v.Path)
+		_, got := explore.New(t.Context(), explore.FooKind(plant(fault))).Replay(exploredEmpty(t), v.Path)
 		if want := fmt.Sprintf(`{ t.Setenv("EXPLORE_PATH", "empty/1/1+0/%s"); TestExplore(t) }`, strings.Trim(fmt.Sprint(v.Path), "[]")); !slices.Contains(got, v.What) || !strings.HasSuffix(v.Test, want) {
 			t.Errorf("%s\nrepeats %q", v, got)
 		}
@@ -211,7 +204,7 @@ func expectPlanted(t *testing.T, want string, fault func(*Controller, *planted, 
 	t.Helper()
 	scope := exploredEmpty(t)
 	scope.Zeal = 100
-	for _, v := range explore.New(t.Context(), exploredKind(plant(fault))).Run(scope).Violations {
+	for _, v := range explore.New(t.Context(), explore.FooKind(plant(fault))).Run(scope).Violations {
 		if strings.HasPrefix(v.What, want) {
 			return v
 		}

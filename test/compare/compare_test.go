@@ -51,6 +51,7 @@ import (
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/test/sim"
+	"example.com/sample-controller/test/stored"
 )
 
 const (
@@ -156,7 +157,7 @@ func (s *server) awaitPolicies(ctx context.Context) error {
 			return false, err
 		}
 		image := object.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Image
-		return strings.HasPrefix(image, sim.Mirror) && apierrors.IsForbidden(refusal), nil
+		return strings.HasPrefix(image, stored.Mirror) && apierrors.IsForbidden(refusal), nil
 	})
 }
 

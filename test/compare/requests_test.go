@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -233,27 +234,14 @@ func (s *sequence) translate(r *sim.Request) *sim.Request {
 
 // translateInto decodes JSON in which the values of all fields that are UIDs or versions are translated.
 func (s *sequence) translateInto(data []byte, value any) {
-	var decoded any
-	s.must(json.Unmarshal(data, &decoded))
-	s.translateFields(decoded)
-	s.must(json.Unmarshal(encode(decoded), value))
+	data = identities.ReplaceAllFunc(data, func(field []byte) []byte {
+		name, id, _ := strings.Cut(string(field), `":"`)
+		return []byte(name + `":"` + cmp.Or(s.real[id], id))
+	})
+	s.must(json.Unmarshal(data, value))
 }
 
-func (s *sequence) translateFields(value any) {
-	switch value := value.(type) {
-	case map[string]any:
-		for name, field := range value {
-			if id, ok := field.(string); ok && s.real[id] != "" && (name == "uid" || name == "resourceVersion") {
-				value[name] = s.real[id]
-			}
-			s.translateFields(field)
-		}
-	case []any:
-		for _, each := range value {
-			s.translateFields(each)
-		}
-	}
-}
+var identities = regexp.MustCompile(`"(?:uid|resourceVersion)":"[^"]*`)
 
 // The policies of namespaces, also terminating. Most have none.
 const (
@@ -294,11 +282,6 @@ type cell struct {
 	policy, resource, verb, precondition, state string
 }
 
-func (c cell) compare(d cell) int {
-	return cmp.Or(strings.Compare(c.policy, d.policy), strings.Compare(c.resource, d.resource), strings.Compare(c.verb, d.verb),
-		strings.Compare(c.precondition, d.precondition), strings.Compare(c.state, d.state))
-}
-
 // editing returns how the table calls an edit of a Deployment.
 func editing(edit sim.Edit) string { return string(sim.EditDeployment) + ": " + string(edit) }
 
@@ -333,7 +316,7 @@ func (t *table) add(c cell, answer string) {
 func (t *table) String() string {
 	var text strings.Builder
 	text.WriteString("| policy | resource | request | precondition | object | answers |\n|---|---|---|---|---|---|\n")
-	for _, c := range slices.SortedFunc(maps.Keys(t.counts), cell.compare) {
+	for _, c := range slices.SortedFunc(maps.Keys(t.counts), func(a, b cell) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 		var answers []string
 		for _, answer := range slices.Sorted(maps.Keys(t.counts[c])) {
 			answers = append(answers, fmt.Sprintf("%s: %d", answer, t.counts[c][answer]))

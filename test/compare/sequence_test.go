@@ -88,7 +88,7 @@ func newSequence(t *testing.T, server *server, table *table, i int) *sequence {
 	s.store = sim.NewStore(sim.FooResources(), now, func(resource string, e sim.Event) {
 		s.history = append(s.history, event{resource: resource, Event: e})
 	})
-	s.first = s.store.Version()
+	s.first = s.store.VersionOf(sim.Foos)
 	var err error
 	s.namespace, err = server.createNamespace(t.Context(), s.policy)
 	s.must(err)
@@ -129,7 +129,7 @@ func (s *sequence) run() {
 	end := s.random.IntN(sequenceLength)
 	for i := range sequenceLength {
 		if s.policy == terminating && i == end {
-			s.store.Terminate()
+			s.store.Terminating = true
 			s.must(s.server.kube.CoreV1().Namespaces().Delete(s.Context(), s.namespace, metav1.DeleteOptions{}))
 			s.sent = append(s.sent, namespaceDeleted)
 		}
@@ -159,10 +159,10 @@ func (s *sequence) both(c cell, r *sim.Request) {
 	as := controllerName
 	if c = s.inForce(c); s.policy == refuse && r.Resource == sim.Deployments && s.chance(80) {
 		as, c.policy = refusedName, refuse
-		s.store.RefuseWrites(sim.Deployments)
+		s.store.Refused = sim.Deployments
 	}
 	want, wantErr := s.store.Serve(r)
-	s.store.RefuseWrites("")
+	s.store.Refused = ""
 	got, gotErr := s.server.send(s.Context(), as, s.namespace, s.translate(r))
 	text := answer(gotErr)
 	if text != answer(wantErr) {

@@ -26,7 +26,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -77,12 +76,15 @@ type canon struct {
 	// shared has the one object of each content.
 	shared map[sum]sim.Object
 	buffer []byte
+	fields map[reflect.Type][]field
+	// ignored names fields, as package.Type.field, whose contents are no memory, each with the reason.
+	ignored map[string]string
 }
 
-func newCanon() *canon {
+func newCanon(ignored map[string]string) *canon {
 	return &canon{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, known: map[sim.Object]*form{}, requests: map[*sim.Request]*form{},
-		uids: map[types.UID]int64{}, shared: map[sum]sim.Object{},
+		uids: map[types.UID]int64{}, shared: map[sum]sim.Object{}, fields: map[reflect.Type][]field{}, ignored: ignored,
 	}
 }
 
@@ -112,11 +114,16 @@ func (c *canon) exact(f *form) sum {
 	return c.hash(c.buffer)
 }
 
+// formOf returns the form of the exported fields of an object.
+func (c *canon) formOf(object any) *form {
+	t := c.tokens()
+	t.exported(object)
+	return t.form()
+}
+
 // share returns the one object that has the content of this one.
 func (c *canon) share(object sim.Object) sim.Object {
-	t := c.tokens()
-	t.any(reflect.ValueOf(object), "")
-	f := t.form()
+	f := c.formOf(object)
 	key := c.exact(f)
 	if shared, ok := c.shared[key]; ok {
 		return shared
@@ -199,9 +206,7 @@ func (t *tokens) leaf(v reflect.Value, field string) {
 func (t *tokens) object(object sim.Object) {
 	f, ok := t.canon.known[object]
 	if !ok {
-		of := t.canon.tokens()
-		of.any(reflect.ValueOf(object), "")
-		f = of.form()
+		f = t.canon.formOf(object)
 		t.canon.known[object] = f
 	}
 	t.add(f)
@@ -215,55 +220,6 @@ func isCompared(field string) bool {
 		return true
 	}
 	return strings.Contains(field, "Status.")
-}
-
-// any adds the exported fields of an object.
-func (t *tokens) any(v reflect.Value, field string) {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if t.bool(v.IsNil()); !v.IsNil() {
-			t.any(v.Elem(), field)
-		}
-	case reflect.Struct:
-		if at, ok := v.Interface().(metav1.Time); ok {
-			if isCompared(field) {
-				t.time(at.Time)
-			} else if field == "v1.ObjectMeta.CreationTimestamp" {
-				t.hole(isCreation, at.Unix())
-			}
-			return
-		}
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
-				t.any(v.Field(i), v.Type().String()+"."+f.Name)
-			}
-		}
-	case reflect.Slice, reflect.Array:
-		t.int(int64(v.Len()))
-		for i := range v.Len() {
-			t.any(v.Index(i), field)
-		}
-	case reflect.Map:
-		t.int(int64(v.Len()))
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return compare(a.String(), b.String()) })
-		for _, key := range keys {
-			t.leaf(key, "")
-			t.any(v.MapIndex(key), field)
-		}
-	default:
-		t.leaf(v, field)
-	}
-}
-
-func compare[T string | int64](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (t *tokens) name(name cache.ObjectName) { t.string(name.Name) }

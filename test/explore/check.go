@@ -28,7 +28,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,20 +55,22 @@ type Start struct {
 // pathVariable has the path that Check takes in place of all explorations.
 const pathVariable = "EXPLORE_PATH"
 
-// The files testdata/explore/*.txt have a line for each condition that a status may have at rest, with "passing: "
-// before one that another one follows, without users. New ones come to newConditions.
-const (
-	conditionsFiles = "testdata/explore/*.txt"
-	newConditions   = "testdata/explore/conditions.txt"
-)
+// conditionsFiles have a line for each condition that a status may have at rest, with "passing: " before one that
+// another one follows, without users.
+const conditionsFiles = "testdata/explore/*.txt"
 
 // Scope returns the scope with a budget, such as "1+0", and the operation of that number first, 0 if that may be any.
 func (s *Start) Scope(t *testing.T, first int, text string) Scope {
-	scope := Scope{Start: s.Operations, Operations: s.Then, First: first, Workers: s.Workers, Until: s.Until, Name: fmt.Sprintf("%s/%d/%s/", s.Name, first, text)}
+	scope := Scope{Start: *s, First: first}
 	if _, err := fmt.Sscanf(text, "%d+%d", &scope.Budget.Operations, &scope.Budget.Deviations); err != nil {
 		t.Fatalf("budget %q: %v", text, err)
 	}
 	return scope
+}
+
+// String begins the text of a path.
+func (s Scope) String() string {
+	return fmt.Sprintf("%s/%d/%d+%d", s.Name, s.First, s.Budget.Operations, s.Budget.Deviations)
 }
 
 // Check explores from each start: every interleaving of users' operations, watches, handlers, syncs, garbage collector,
@@ -80,8 +81,6 @@ func (s *Start) Scope(t *testing.T, first int, text string) Scope {
 //   - EXPLORE_BUDGETS, such as "1+0 1+1", are budgets in place of those: operations+deviations.
 //   - EXPLORE_FIRST is a part of the story of the operation that users do first.
 //   - EXPLORE_WITHOUT, of "detached leader held", is what does not happen.
-//   - EXPLORE_UPDATE=1 adds the conditions that explorations find at rest to testdata/explore/conditions.txt. If there
-//     are files in that folder, they must have them all.
 //   - EXPLORE_PATH is a path that was printed, to be told and judged alone.
 //
 // Under the race detector, which takes ten times as long, there are no deviations and no large starts.
@@ -117,45 +116,25 @@ func Check(t *testing.T, kind Kind, starts ...Start) {
 	}
 }
 
-// mayBe returns Kind.MayBe, and writes the new conditions at the end if the files are to be updated.
+// mayBe returns Kind.MayBe, nil if there are no files with conditions.
 func mayBe(t *testing.T) func(string) bool {
-	known, added := sets.Set[string]{}, sets.Set[string]{}
+	known := sets.Set[string]{}
 	files, err := filepath.Glob(conditionsFiles)
 	for _, file := range files {
 		text, readErr := os.ReadFile(file)
 		err = errors.Join(err, readErr)
-		lines := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
-		if file == newConditions {
-			added.Insert(lines...)
-		}
-		for _, line := range lines {
+		for line := range strings.Lines(string(text)) {
 			// A fork that is without a part has the lines for that as comments.
-			known.Insert(strings.TrimPrefix(line, "# "))
+			known.Insert(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "# "))
 		}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch {
-	case len(files) == 0:
+	if len(files) == 0 {
 		return nil
-	case os.Getenv("EXPLORE_UPDATE") == "":
-		return known.Has
 	}
-	var mu sync.Mutex
-	t.Cleanup(func() {
-		if err := os.WriteFile(newConditions, []byte(strings.Join(sets.List(added), "\n")+"\n"), 0o644); err != nil {
-			t.Error(err)
-		}
-	})
-	return func(condition string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if !known.Has(condition) {
-			added.Insert(condition)
-		}
-		return true
-	}
+	return known.Has
 }
 
 // explore explores with each operation first, and tells the totals.
@@ -170,7 +149,7 @@ func (s *Start) explore(t *testing.T, kind Kind, budget string, maxStates int) {
 		result := New(t.Context(), kind).Run(scope)
 		total.Add(result)
 		if !result.Closed && maxStates == 0 {
-			t.Errorf("%s: the exploration did not come to an end", scope.Name)
+			t.Errorf("%s: the exploration did not come to an end", scope)
 		}
 		for _, v := range result.Violations {
 			t.Errorf("%s", v)
@@ -241,7 +220,7 @@ func Walks(t *testing.T, walks int, draw func(*rapid.T) (Kind, Scope)) {
 // the end as Run does. A walk goes further than an exploration, and tries a few of all interleavings.
 func (e *Explorer) Walk(scope Scope, seed uint64) (violations, story []string) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	operations, faults := len(scope.Operations), scope.Budget.Deviations
+	operations, faults := len(scope.Then), scope.Budget.Deviations
 	scope.Budget = Budget{Operations: operations, Deviations: operations + faults}
 	e.scope, e.found = scope, nil
 	e.root = e.start()
@@ -249,12 +228,9 @@ func (e *Explorer) Walk(scope Scope, seed uint64) (violations, story []string) {
 	var end time.Time
 	for quiet := 0; len(e.found) == 0; {
 		steps := e.steps(s)
-		users, rest := split(steps, func(step step) bool { return step.kind == operate })
-		users = slices.DeleteFunc(users, func(step step) bool { return step.at != operations-s.left.Operations })
-		deviations, free := split(rest, func(step step) bool { return step.costs > 0 })
-		if faults == 0 {
-			deviations = nil
-		}
+		users := only(steps, func(step step) bool { return step.kind == operate && step.at == operations-s.left.Operations })
+		deviations := only(steps, func(step step) bool { return step.kind != operate && step.costs > 0 && faults > 0 })
+		free := only(steps, func(step step) bool { return step.kind != operate && step.costs == 0 })
 		if len(users) == 0 && end.IsZero() {
 			end = s.process.now.Add(restTime)
 		}
@@ -291,13 +267,6 @@ func (e *Explorer) Walk(scope Scope, seed uint64) (violations, story []string) {
 	return e.found, story
 }
 
-func split(steps []step, is func(step) bool) (those, others []step) {
-	for _, step := range steps {
-		if is(step) {
-			those = append(those, step)
-		} else {
-			others = append(others, step)
-		}
-	}
-	return those, others
+func only(steps []step, is func(step) bool) []step {
+	return slices.DeleteFunc(slices.Clone(steps), func(step step) bool { return !is(step) })
 }

@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -36,21 +35,13 @@ import (
 
 // Scope is what an exploration covers.
 type Scope struct {
-	// Start are operations that are done, and have settled, before the exploration begins.
-	Start []Operation
-	// Operations are those that users may do.
-	Operations []Operation
-	// First is the number, counted from 1, of the only one that users may do first, 0 if that may be any.
+	Start
+
+	// First is the number, counted from 1, of the only operation that users may do first, 0 if that may be any.
 	First  int
 	Budget Budget
-	// Workers is how many syncs may be in progress at once, 0 for one.
-	Workers int
-	// Name begins the text of a path, for Check.
-	Name string
 	// Zeal is how many times more often than usual it is tried whether the exploration is sound.
 	Zeal int
-	// Until is when the exploration ends, zero for never.
-	Until time.Time
 	// MaxStates bounds the exploration, 0 for no bound.
 	MaxStates int
 	// Without has what does not happen, of Detached, NewLeader and HeldWatch: others find fewer faults then.
@@ -73,20 +64,17 @@ type Result struct {
 	// Closed says that there is no state left to expand.
 	Closed     bool
 	Violations []Violation
-	// Computed is how many steps have run code of the controller.
-	Computed int
 }
 
 // Add adds another result.
 func (r *Result) Add(other Result) {
 	r.States, r.Transitions, r.Depth = r.States+other.States, r.Transitions+other.Transitions, max(r.Depth, other.Depth)
 	r.Closed = r.Closed && other.Closed
-	r.Computed += other.Computed
 }
 
 // String returns the figures.
 func (r Result) String() string {
-	return fmt.Sprintf("%d states, %d transitions (%d ran code of the controller), depth %d, closed %t", r.States, r.Transitions, r.Computed, r.Depth, r.Closed)
+	return fmt.Sprintf("%d states, %d transitions, depth %d, closed %t", r.States, r.Transitions, r.Depth, r.Closed)
 }
 
 // Violation is a broken invariant, with the shortest path to it.
@@ -103,6 +91,12 @@ func (v Violation) String() string {
 	return strings.Join(slices.Concat([]string{v.What}, v.Story, []string{v.Test}), "\n    ")
 }
 
+// reached is a state with its number.
+type reached struct {
+	*state
+	id int32
+}
+
 // node is how a state was first reached.
 type node struct {
 	parent int32
@@ -116,13 +110,13 @@ type Explorer struct {
 	resources []string
 	fresh     *image
 	// idle is what a process remembers that has done nothing but read the present version.
-	idle                *form
-	kind                Kind
-	faults, writeFaults []*answer
-	lost                *answer
-	scope               Scope
-	clusters            map[sum]*cluster
-	scratch             tokens
+	idle     *form
+	kind     Kind
+	faults   []fault
+	lost     *answer
+	scope    Scope
+	clusters map[sum]*cluster
+	scratch  tokens
 
 	seen  map[sum]int32
 	nodes []node
@@ -135,8 +129,7 @@ type Explorer struct {
 
 // New returns an Explorer of the kind.
 func New(ctx context.Context, kind Kind) *Explorer {
-	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, lost: &answer{err: errors.New("connection lost")}}
-	e.faults, e.writeFaults = faults()
+	e := &Explorer{kind: kind, clusters: map[sum]*cluster{}, faults: faults(), lost: &answer{err: errors.New("connection lost")}}
 	e.process = start(ctx, kind, epoch())
 	for _, resource := range kind.Resources {
 		e.resources = append(e.resources, resource.Resource)
@@ -154,7 +147,6 @@ func (e *Explorer) initial() *state {
 	n := len(e.process.informers)
 	s := &state{logs: make([][]sim.Event, n), past: make([][]sim.Event, n), judge: &judge{kind: e.kind.Judge}}
 	store := sim.NewStore(e.kind.Resources, func() metav1.Time { return metav1.Time{} }, nil)
-	store.CountApart()
 	s.cluster = e.clusterOf(store)
 	s.process = e.process.begin(s.cluster.lists, epoch(), e.fresh)
 	e.idle = e.take(s, step{kind: present}).process.memory
@@ -164,44 +156,33 @@ func (e *Explorer) initial() *state {
 // Run explores the scope.
 func (e *Explorer) Run(scope Scope) Result {
 	e.scope, e.Result, e.seen, e.nodes = scope, Result{}, map[sum]int32{}, nil
-	e.quiet = quiet{wrong: map[int32]string{}, idle: map[int32]bool{}, outcomes: map[int32]outcome{}, conditions: map[int32][]string{}, classes: map[action]int8{}}
+	e.quiet = quiet{rests: map[int32]atRest{}, classes: map[step]int8{}}
 	e.process.zeal = scope.Zeal
 	e.root = e.start()
-	frontier, ids, limit := []*state{e.root}, []int32{0}, maxDepth*(scope.Budget.Operations+scope.Budget.Deviations)
+	frontier, limit := []reached{{e.root, 0}}, maxDepth*(scope.Budget.Operations+scope.Budget.Deviations)
 	e.add(e.root, -1, 0)
-	for len(frontier) > 0 && len(e.Violations) == 0 && len(e.process.unsound) == 0 {
-		var next []*state
-		var nextIDs []int32
-		for i, s := range frontier {
-			frontier[i] = nil
-			e.expand(s, ids[i], func(t *state, step int) int32 {
-				e.Transitions++
-				id, isNew := e.add(t, ids[i], step)
-				switch {
-				case isNew:
-					next, nextIDs = append(next, t), append(nextIDs, id)
-					if e.process.isSampled(&e.process.new, sampleObjects) {
-						e.checkObjects(t)
-					}
-				case e.process.isSampled(&e.process.alike, sampleSteps):
-					e.checkAlike(e.stateOf(id), t)
-				}
-				return id
-			})
+	for len(frontier) > 0 && e.isRight() {
+		var next []reached
+		for i, r := range frontier {
+			frontier[i].state = nil
+			next = append(next, e.expand(r.state, r.id)...)
 			if e.scope.MaxStates > 0 && len(e.nodes) > e.scope.MaxStates {
 				return e.end(false)
 			}
 		}
-		frontier, ids = next, nextIDs
-		if e.Depth++; e.Depth > limit && len(ids) > 0 {
-			e.violated(e.path(ids[0]), fmt.Sprintf("L1: after %d steps it still goes on", limit))
+		frontier = next
+		if e.Depth++; e.Depth > limit && len(frontier) > 0 {
+			e.violated(e.path(frontier[0].id), fmt.Sprintf("L1: after %d steps it still goes on", limit))
 		}
 	}
-	if len(e.Violations) == 0 && len(e.process.unsound) == 0 {
+	if e.isRight() {
 		e.live()
 	}
 	return e.end(true)
 }
+
+// isRight reports whether nothing has been found so far.
+func (e *Explorer) isRight() bool { return len(e.Violations) == 0 && len(e.process.unsound) == 0 }
 
 // maxDepth is how many steps each operation and each deviation may take at most until nothing new happens any more.
 const maxDepth = 500
@@ -212,15 +193,15 @@ func (e *Explorer) end(closed bool) Result {
 	for _, what := range slices.Compact(e.process.unsound) {
 		e.Violations = append(e.Violations, Violation{What: what})
 	}
-	e.Closed, e.Computed = closed, e.process.computed
+	e.Closed = closed
 	return e.Result
 }
 
 // start returns the settled state from which the exploration begins.
 func (e *Explorer) start() *state {
 	s := e.settle(e.initial())
-	for i, op := range e.scope.Start {
-		e.operate(s, -1-i, op)
+	for i, op := range e.scope.Operations {
+		e.act(s, step{kind: operate, at: -1 - i}, op.Do)
 		s = e.settle(s)
 	}
 	s.left, s.past = e.scope.Budget, make([][]sim.Event, len(s.logs))
@@ -284,13 +265,13 @@ func (e *Explorer) settle(s *state) *state {
 	}
 }
 
-// expand calls next with each successor of the state.
-func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
+// expand returns the new states that follow upon the state.
+func (e *Explorer) expand(s *state, id int32) (next []reached) {
 	e.quiet.first = append(e.quiet.first, int32(len(e.quiet.edges)))
 	steps, enabled := e.steps(s), uint64(0)
 	if !e.scope.Until.IsZero() && s.process.now.After(e.scope.Until) {
 		e.quiet.enabled = append(e.quiet.enabled, 0)
-		return
+		return nil
 	}
 	if !slices.ContainsFunc(steps, func(step step) bool { return step.kind < pass }) && len(s.process.runs) == 0 {
 		e.judgeRest(s, id)
@@ -303,15 +284,25 @@ func (e *Explorer) expand(s *state, id int32, next func(*state, int) int32) {
 		}
 		if found := e.found; len(found) > 0 {
 			e.violated(append(e.path(id), i), found...)
-			return
+			return nil
 		}
-		to := next(t, i)
+		e.Transitions++
+		to, isNew := e.add(t, id, i)
+		switch {
+		case isNew:
+			if next = append(next, reached{t, to}); e.process.isSampled(&e.process.new, sampleObjects) {
+				e.checkObjects(t)
+			}
+		case e.process.isSampled(&e.process.alike, sampleSteps):
+			e.checkAlike(e.stateOf(to), t)
+		}
 		if class := e.class(step); class >= 0 {
 			enabled |= 1 << class
 			e.quiet.edges = append(e.quiet.edges, edge{to, class, step.kind == execute && e.isRestless(s, t, step.at)})
 		}
 	}
 	e.quiet.enabled = append(e.quiet.enabled, enabled)
+	return next
 }
 
 // violated records violations at the end of a path.
@@ -319,7 +310,7 @@ func (e *Explorer) violated(path []int, found ...string) {
 	story, _ := e.Replay(e.scope, path)
 	numbers := strings.Trim(fmt.Sprint(path), "[]")
 	for _, what := range found {
-		test := fmt.Sprintf("func TestPath(t *testing.T) { t.Setenv(%q, %q); TestExplore(t) }", pathVariable, e.scope.Name+numbers)
+		test := fmt.Sprintf("func TestPath(t *testing.T) { t.Setenv(%q, \"%s/%s\"); TestExplore(t) }", pathVariable, e.scope, numbers)
 		e.Violations = append(e.Violations, Violation{what, story, path, test})
 	}
 }
@@ -375,9 +366,7 @@ func (p *process) retryTwins() {
 func (e *Explorer) checkObjects(s *state) {
 	canon := e.process.memory.canon
 	check := func(object sim.Object) {
-		t := canon.tokens()
-		t.any(reflect.ValueOf(object), "")
-		if canon.exact(t.form()) != canon.exact(canon.known[object]) {
+		if canon.exact(canon.formOf(object)) != canon.exact(canon.known[object]) {
 			e.process.falsify("%T %s was changed in a cache", object, object.GetName())
 		}
 	}

@@ -17,8 +17,8 @@ limitations under the License.
 package explore
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,26 +35,15 @@ import (
 // Foo has the invariants of docs/contract.md.
 type Foo struct {
 	// Past is what happened to each Foo.
-	Past map[types.UID]FooPast
+	Past map[types.UID]Past
 }
 
-// FooPast is what happened to one Foo.
-type FooPast struct {
-	// Names are those that its spec has had, in order.
-	Names string
-	// Applied is the last generation that a write to a Deployment has applied.
-	Applied int64
-	// Generation is the present one, whose spec has had a Deployment that conforms to it, or whose rollout is complete.
-	Generation           int64
-	Conformed, RolledOut bool
-}
-
-// FooKind is what Foos need to be explored, but the controller.
-func FooKind() Kind {
+// FooKind is what Foos need to be explored.
+func FooKind(build func(context.Context, Env) Controller) Kind {
 	rollOut := Around{
 		Name: "Deployment controller", Resource: sim.Deployments, Step: func(store *sim.Store, name string) { store.RollOut(name) },
 	}
-	return Kind{Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
+	return Kind{Build: build, Resources: sim.FooResources(), Around: []Around{rollOut}, Judge: &Foo{}}
 }
 
 // FooOperations are those operations of users.
@@ -67,36 +56,16 @@ func FooOperations(ops ...sim.Op) (all []Operation) {
 
 // Note implements Judge.
 func (j *Foo) Note(c *ClusterState) Judge {
-	next := &Foo{map[types.UID]FooPast{}}
-	for _, object := range c.Store.Objects(sim.Foos) {
-		foo := object.(*v1alpha1.Foo)
-		h := j.Past[foo.UID]
-		if name := "/" + foo.Spec.DeploymentName + "/"; !strings.Contains(h.Names, name) {
-			h.Names += name
+	return &Foo{c.note(j.Past, sim.Foos, sim.Deployments, func(owner, object sim.Object) (name string, isShown, isComplete bool) {
+		spec := &owner.(*v1alpha1.Foo).Spec
+		d, ok := object.(*appsv1.Deployment)
+		if !ok || d.Name != spec.DeploymentName || !metav1.IsControlledBy(d, owner) {
+			return spec.DeploymentName, false, false
 		}
-		if h.Generation != foo.Generation {
-			h.Generation, h.Conformed, h.RolledOut = foo.Generation, false, false
-		}
-		if !h.RolledOut {
-			for _, version := range c.Versions(sim.Deployments) {
-				d := version.(*appsv1.Deployment)
-				if owner := sim.Owner(d); d.Name == foo.Spec.DeploymentName && owner != nil && owner.UID == foo.UID {
-					waits := d.Spec.Replicas != nil && *d.Spec.Replicas == 0 || d.DeletionTimestamp != nil
-					conforms := sim.Conforms(d, &foo.Spec)
-					h.Conformed = h.Conformed || conforms || waits
-					h.RolledOut = h.RolledOut || conforms && sim.RolledOut(d)
-				}
-			}
-		}
-		next.Past[foo.UID] = h
-	}
-	// A Foo that is gone may still be in a cache.
-	for uid, h := range j.Past {
-		if _, ok := next.Past[uid]; !ok {
-			next.Past[uid] = FooPast{Names: h.Names, Applied: h.Applied}
-		}
-	}
-	return next
+		waits := d.Spec.Replicas != nil && *d.Spec.Replicas == 0 || d.DeletionTimestamp != nil
+		conforms := sim.Conforms(d, spec)
+		return d.Name, conforms || waits, conforms && sim.RolledOut(d)
+	})}
 }
 
 // Rest implements Judge.
@@ -107,7 +76,7 @@ func (j *Foo) Rest(c *ClusterState) []string {
 			foo := object.(*v1alpha1.Foo)
 			ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 			return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRejected && (strings.HasPrefix(violation, "Foo "+foo.Name+" ") ||
-				c.Store.Refused() == sim.Deployments && strings.Contains(violation, "is left over: its Foo "+foo.Name+" "))
+				c.Store.Refused == sim.Deployments && strings.Contains(violation, "is left over: its Foo "+foo.Name+" "))
 		})
 	})
 }
@@ -132,7 +101,7 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		if image, wants := sim.ImageOf(d), acting.Spec.Image; image != "" && wants != "" && image != wants {
 			violated("rule 4: Deployment %s was created with image %s for Foo %s, which asks for %s", d.Name, image, acting.Name, wants)
 		}
-		tells := before.(*Foo).Past[acting.UID].Conformed && acting.Status.ObservedGeneration == acting.Generation && acting.Status.Selector != ""
+		tells := before.(*Foo).Past[acting.UID].Shown && acting.Status.ObservedGeneration == acting.Generation && acting.Status.Selector != ""
 		if foo := Read[*v1alpha1.Foo](w, acting.Name); tells && (foo == nil || foo.UID != acting.UID || foo.DeletionTimestamp != nil) {
 			violated("rule 3: Deployment %s was created again for Foo %s, which was read live as %v", d.Name, acting.Name, foo)
 		}
@@ -146,12 +115,7 @@ func (j *Foo) Write(before Judge, w *Write) (next Judge, violations []string) {
 		violated("S1: a %s of a Deployment", w.Request.Verb)
 	}
 	if w.After == nil || w.Before == nil || w.After.GetResourceVersion() != w.Before.GetResourceVersion() {
-		if acting.Generation < h.Applied {
-			violated("S6: generation %d of Foo %s was applied after generation %d", acting.Generation, acting.Name, h.Applied)
-		}
-		h.Applied = max(h.Applied, acting.Generation)
-		j = &Foo{maps.Clone(j.Past)}
-		j.Past[acting.UID] = h
+		j = &Foo{applied(j.Past, acting, violated)}
 	}
 	return j, violations
 }
@@ -169,7 +133,7 @@ func (j *Foo) patch(w *Write, acting *v1alpha1.Foo, violated func(string, ...any
 	if owner := sim.Owner(before); owner == nil || owner.UID != acting.UID {
 		violated("S1: Deployment %s was patched for Foo %s, and belongs to %+v", before.Name, acting.Name, before.OwnerReferences)
 	}
-	if owner := sim.Owner(after); (owner == nil || owner.UID != acting.UID) && !w.Store.Strips() {
+	if owner := sim.Owner(after); (owner == nil || owner.UID != acting.UID) && !w.Store.Strips {
 		violated("S1: Deployment %s was given to %+v", before.Name, after.OwnerReferences)
 	}
 	if before.DeletionTimestamp != nil {
@@ -198,8 +162,8 @@ func (j *Foo) status(before, after *v1alpha1.Foo, violated func(string, ...any))
 		violated("S3: Foo %s of generation %d has observed %d after %d; Ready is %+v", before.Name, before.Generation, is, was, ready)
 	case before.DeletionTimestamp != nil:
 		violated("rule 2: the status of Foo %s was written while it is terminating", before.Name)
-	case ready.Status == metav1.ConditionTrue && (h.Generation != is || !h.RolledOut),
-		ready.Reason == v1alpha1.ReasonDeploymentProgressing && after.Status.Selector != "" && (h.Generation != is || !h.Conformed):
+	case ready.Status == metav1.ConditionTrue && (h.Generation != is || !h.Complete),
+		ready.Reason == v1alpha1.ReasonDeploymentProgressing && after.Status.Selector != "" && (h.Generation != is || !h.Shown):
 		violated("S3: Foo %s says %s %s of generation %d, which was not applied", before.Name, ready.Status, ready.Reason, is)
 	}
 }

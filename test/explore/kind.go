@@ -21,14 +21,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -116,9 +116,9 @@ type ClusterState struct {
 	resources []string
 }
 
-// Versions returns the objects of a resource that a cache of the process may show, or has shown to a sync in progress:
+// versions returns the objects of a resource that a cache of the process may show, or has shown to a sync in progress:
 // the cached ones, those that are not delivered yet, and the present ones.
-func (c *ClusterState) Versions(resource string) []sim.Object {
+func (c *ClusterState) versions(resource string) []sim.Object {
 	s, i := c.state, slices.Index(c.resources, resource)
 	var all []sim.Object
 	add := func(event sim.Event) {
@@ -140,17 +140,58 @@ func (c *ClusterState) Versions(resource string) []sim.Object {
 	return append(all, c.Store.Objects(resource)...)
 }
 
-// Recorder drops events: no decision depends on them.
-type Recorder struct{}
+// Past is what happened to one owner.
+type Past struct {
+	// Names are those of what it has asked for, in order.
+	Names string
+	// Applied is the last generation that a write has applied.
+	Applied int64
+	// Generation is the present one. Shown says that an object has shown what it asks for, or waits to, and Complete that
+	// one was complete.
+	Generation      int64
+	Shown, Complete bool
+}
 
-// Event implements record.EventRecorder.
-func (Recorder) Event(runtime.Object, string, string, string) {}
+// note returns the past after a step that has changed the cluster. of returns the name that an owner asks for, and
+// what an object, nil for none, has of it.
+func (c *ClusterState) note(past map[types.UID]Past, owners, main string, of func(owner, object sim.Object) (name string, isShown, isComplete bool)) map[types.UID]Past {
+	next := map[types.UID]Past{}
+	for _, owner := range c.Store.Objects(owners) {
+		h := past[owner.GetUID()]
+		if name, _, _ := of(owner, nil); !strings.Contains(h.Names, "/"+name+"/") {
+			h.Names += "/" + name + "/"
+		}
+		if h.Generation != owner.GetGeneration() {
+			h = Past{Names: h.Names, Applied: h.Applied, Generation: owner.GetGeneration()}
+		}
+		if !h.Complete {
+			for _, object := range c.versions(main) {
+				_, isShown, isComplete := of(owner, object)
+				h.Shown, h.Complete = h.Shown || isShown, h.Complete || isComplete
+			}
+		}
+		next[owner.GetUID()] = h
+	}
+	// An owner that is gone may still be in a cache.
+	for uid, h := range past {
+		if _, ok := next[uid]; !ok {
+			next[uid] = Past{Names: h.Names, Applied: h.Applied}
+		}
+	}
+	return next
+}
 
-// Eventf implements record.EventRecorder.
-func (Recorder) Eventf(runtime.Object, string, string, string, ...any) {}
-
-// AnnotatedEventf implements record.EventRecorder.
-func (Recorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
+// applied returns the past after a write for an owner.
+func applied(past map[types.UID]Past, acting sim.Object, violated func(string, ...any)) map[types.UID]Past {
+	past = maps.Clone(past)
+	h := past[acting.GetUID()]
+	if acting.GetGeneration() < h.Applied {
+		violated("S6: generation %d of %s was applied after generation %d", acting.GetGeneration(), acting.GetName(), h.Applied)
+	}
+	h.Applied = max(h.Applied, acting.GetGeneration())
+	past[acting.GetUID()] = h
+	return past
+}
 
 // judge has the invariants of all kinds, and what of the past they and those of the kind speak of. It uses no clock:
 // what a process knows is what its caches had when the sync began, or what that sync has read live.
@@ -170,7 +211,7 @@ func (j *judge) encode(c *canon) *form {
 			t.string(name)
 			t.version(strconv.FormatInt(j.own[name], 10))
 		}
-		t.any(reflect.ValueOf(j.kind), "")
+		t.exported(j.kind)
 		j.encoded = t.form()
 	}
 	return j.encoded

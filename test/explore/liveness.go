@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +28,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/test/sim"
 )
 
 // edge is a quiet step: no user, no fault.
@@ -44,46 +46,44 @@ type quiet struct {
 	edges []edge
 	// first is the number of the first edge of each state.
 	first []int32
-	// enabled has the classes that may act in a state, as bits, wrong what a state at rest violates.
+	// enabled has the classes that may act in a state, as bits.
 	enabled []uint64
-	wrong   map[int32]string
-	// idle are the states at rest in which the process remembers nothing, or a policy is in force: what that has made
-	// of a write is remembered.
-	idle map[int32]bool
-	// outcomes are those of the states at rest.
-	outcomes map[int32]outcome
-	// conditions are those of the owners then.
-	conditions map[int32][]string
-	classes    map[action]int8
+	classes map[step]int8
+	// rests are the states at rest.
+	rests map[int32]atRest
 }
 
-// action is what is done, and to what.
-type action struct {
-	kind     kind
-	at       int
-	resource string
-	key      cache.ObjectName
+// atRest is a state in which nothing is left to do but to wait.
+type atRest struct {
+	// wrong is what it violates.
+	wrong string
+	// isIdle says that the process remembers nothing, or a policy is in force: what that has made of a write is
+	// remembered.
+	isIdle  bool
+	outcome outcome
+	// conditions are those of the owners.
+	conditions []string
 }
 
 // class returns the class of a step, -1 if it is not quiet.
-func (e *Explorer) class(step step) int8 {
-	a := action{kind: step.kind}
+func (e *Explorer) class(s step) int8 {
+	class := step{kind: s.kind}
 	switch {
-	case step.kind > pass || step.costs > 0:
+	case s.kind > pass || s.costs > 0:
 		return -1
-	case step.kind == store || step.kind == handle:
-		a.at = step.at
-	case step.kind == begin:
-		a.key = step.key
-	case step.kind == collect || step.kind == act:
-		a.at, a.resource, a.key = step.at, step.resource, step.key
+	case s.kind == store || s.kind == handle:
+		class.at = s.at
+	case s.kind == begin:
+		class.key = s.key
+	case s.kind == collect || s.kind == act:
+		class = s
 	}
-	number, ok := e.quiet.classes[a]
+	number, ok := e.quiet.classes[class]
 	if !ok {
 		if number = int8(len(e.quiet.classes)); number == 64 {
 			panic("more classes than the bits of a state have room for")
 		}
-		e.quiet.classes[a] = number
+		e.quiet.classes[class] = number
 	}
 	return number
 }
@@ -94,20 +94,14 @@ const maxFailures = 17
 // isRestless reports whether a sync that goes on like this for ever is a livelock: it changes the cluster, and not only
 // the status of what a policy refuses, at the maximal backoff.
 func (e *Explorer) isRestless(s, t *state, number int) bool {
-	return t.cluster.store.Version() != s.cluster.store.Version() && (s.cluster.store.Refused() == "" || s.process.run(number).failures < maxFailures)
+	return t.cluster.store.Version() != s.cluster.store.Version() && (s.cluster.store.Refused == "" || s.process.run(number).failures < maxFailures)
 }
 
 // judgeRest records what is wrong with a state in which nothing is left to do but to wait.
 func (e *Explorer) judgeRest(s *state, id int32) {
 	wrong, isIdle := e.wrongAtRest(s)
-	if len(wrong) > 0 {
-		e.quiet.wrong[id] = strings.Join(wrong, "; ")
-	}
-	e.quiet.outcomes[id] = outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
-	e.quiet.conditions[id] = e.conditions(s)
-	if isIdle {
-		e.quiet.idle[id] = true
-	}
+	outcome := outcome{e.outcome(s), s.left.Operations, s.left.Deviations < e.scope.Budget.Deviations}
+	e.quiet.rests[id] = atRest{strings.Join(wrong, "; "), isIdle, outcome, e.conditions(s)}
 }
 
 // wrongAtRest returns what is wrong with a state at rest, and whether its process remembers nothing that it should have
@@ -116,7 +110,7 @@ func (e *Explorer) wrongAtRest(s *state) (wrong []string, isIdle bool) {
 	wrong = s.judge.kind.Rest(e.clusterIn(s))
 	// Without a timer no time passes, in which a limiter gets its tokens back.
 	later := e.process.next(s.process, entry{kind: pass, now: s.process.now.Add(time.Hour)})
-	hasPolicies, forgot := s.cluster.store.HasPolicies(), later.memory.sum == e.idle.sum
+	hasPolicies, forgot := s.cluster.store.Policies != sim.Policies{}, later.memory.sum == e.idle.sum
 	if forgot && !hasPolicies {
 		wrong = append(wrong, e.judgeWake(s)...)
 	}
@@ -166,11 +160,11 @@ var unseen = regexp.MustCompile(`"(uid|resourceVersion|generation|observedGenera
 func (e *Explorer) judgeOutcomes(final []int32) {
 	normal := map[outcome]bool{}
 	for _, id := range final {
-		normal[e.quiet.outcomes[id]] = true
+		normal[e.quiet.rests[id].outcome] = true
 	}
 	for _, id := range final {
-		o := e.quiet.outcomes[id]
-		if deviates := o.deviates; deviates && e.scope.Budget.Operations == 1 {
+		o := e.quiet.rests[id].outcome
+		if o.deviates && e.scope.Budget.Operations == 1 {
 			o.deviates = false
 			if !normal[o] && len(e.Violations) == 0 {
 				e.violated(e.path(id), "L1: without faults no outcome is\n    "+o.seen)
@@ -219,35 +213,42 @@ func (e *Explorer) live() {
 			continue
 		}
 		// What ends at a time goes on after it.
-		if e.scope.Until.IsZero() && !slices.ContainsFunc(component, func(id int32) bool { return e.quiet.idle[id] }) {
+		if e.scope.Until.IsZero() && !slices.ContainsFunc(component, func(id int32) bool { return e.quiet.rests[id].isIdle }) {
 			e.violated(e.path(component[0]), "rule 23: a process at rest remembers something")
 		}
 		for _, id := range component {
-			if _, ok := e.quiet.outcomes[id]; ok {
+			rest, ok := e.quiet.rests[id]
+			if ok {
 				final = append(final, id)
 			}
-			if wrong, ok := e.quiet.wrong[id]; ok {
-				e.violated(e.path(id), "L1: at rest: "+wrong)
+			if rest.wrong != "" {
+				e.violated(e.path(id), "L1: at rest: "+rest.wrong)
 				break
 			}
 		}
 	}
 	e.judgeOutcomes(final)
-	isFinal := sets.New(final...)
-	for _, id := range slices.Sorted(maps.Keys(e.quiet.conditions)) {
-		for _, condition := range e.quiet.conditions[id] {
+	if e.kind.MayBe != nil && len(e.Violations) == 0 {
+		e.judgeConditions(sets.New(final...))
+	}
+}
+
+// judgeConditions finds conditions that are not known. One that is not final is passing: a later one follows, without
+// users.
+func (e *Explorer) judgeConditions(isFinal sets.Set[int32]) {
+	told := sets.Set[string]{}
+	for _, id := range slices.Sorted(maps.Keys(e.quiet.rests)) {
+		for _, condition := range e.quiet.rests[id].conditions {
 			if !isFinal.Has(id) {
-				condition = passing + condition
+				condition = "passing: " + condition
 			}
-			if e.kind.MayBe != nil && !e.kind.MayBe(condition) && len(e.Violations) == 0 {
+			if !e.kind.MayBe(condition) && !told.Has(condition) {
+				told.Insert(condition)
 				e.violated(e.path(id), fmt.Sprintf("L1: at rest: %q is not in %s", condition, conditionsFiles))
 			}
 		}
 	}
 }
-
-// passing begins a condition that a later one follows, without users.
-const passing = "passing: "
 
 // inside returns the classes of the steps within a component, without that class, whether a step leaves it, and a state
 // in which the controller writes, -1 if there is none.
@@ -289,56 +290,37 @@ func (q *quiet) out(id int32) []edge {
 	return q.edges[q.first[id]:q.first[id+1]]
 }
 
-// components returns the strongly connected components (Tarjan), without recursion and without edges of that class.
+// components returns the strongly connected components (Tarjan), without edges of that class.
 func (e *Explorer) components(without int8) (all [][]int32) {
-	type frame struct {
-		id   int32
-		next int
-	}
-	index, low := make([]int32, len(e.nodes)), make([]int32, len(e.nodes))
-	on := make([]bool, len(e.nodes))
+	// low is 0 before a state is visited, and then the smallest number of a state on the stack that it leads to, which is
+	// its own if it is the first one of its component. Behind the last component it is the largest number.
+	low, count := make([]int32, len(e.nodes)), int32(0)
 	var stack []int32
-	count := int32(0)
-	for root := range e.nodes {
-		if index[root] != 0 {
-			continue
-		}
-		frames := []frame{{id: int32(root)}}
-		for len(frames) > 0 {
-			f := &frames[len(frames)-1]
-			if f.next == 0 {
-				count++
-				index[f.id], low[f.id] = count, count
-				stack = append(stack, f.id)
-				on[f.id] = true
-			}
-			if f.next < len(e.quiet.out(f.id)) {
-				edge := e.quiet.out(f.id)[f.next]
-				f.next++
-				switch to := edge.to; {
-				case edge.class == without:
-				case index[to] == 0:
-					frames = append(frames, frame{id: to})
-				case on[to]:
-					low[f.id] = min(low[f.id], index[to])
-				}
+	var visit func(id int32)
+	visit = func(id int32) {
+		count++
+		number, at := count, len(stack)
+		low[id], stack = number, append(stack, id)
+		for _, edge := range e.quiet.out(id) {
+			if edge.class == without {
 				continue
 			}
-			if low[f.id] == index[f.id] {
-				at := slices.Index(stack, f.id)
-				component := slices.Clone(stack[at:])
-				stack = stack[:at]
-				for _, id := range component {
-					on[id] = false
-				}
-				all = append(all, component)
+			if low[edge.to] == 0 {
+				visit(edge.to)
 			}
-			done := f.id
-			frames = frames[:len(frames)-1]
-			if len(frames) > 0 {
-				parent := frames[len(frames)-1].id
-				low[parent] = min(low[parent], low[done])
+			low[id] = min(low[id], low[edge.to])
+		}
+		if low[id] == number {
+			for _, member := range stack[at:] {
+				low[member] = math.MaxInt32
 			}
+			all = append(all, slices.Clone(stack[at:]))
+			stack = stack[:at]
+		}
+	}
+	for root := range low {
+		if low[root] == 0 {
+			visit(int32(root))
 		}
 	}
 	return all

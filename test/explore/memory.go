@@ -28,6 +28,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/test/sim"
 )
@@ -37,93 +38,74 @@ import (
 // method values stay valid: restoring writes the saved contents to the addresses that they had.
 type memory struct {
 	roots []any
-	// ignored names fields, as package.Type.field, and types whose contents are no memory, each with the reason.
-	ignored map[string]string
-	now     func() time.Time
+	now   func() time.Time
 	// identities numbers what ignored fields point to.
 	identities map[any]int
-	fields     map[reflect.Type][]field
 	canon      *canon
 }
 
-// field is one of a struct. Its name is package.Type.field.
+// field is one of a struct. Its name is package.Type.field, the type without parameters.
 type field struct {
-	name    string
-	ignored bool
+	name                string
+	isIgnored, isPublic bool
 }
 
 // fieldsOf returns the fields of a struct.
-func (m *memory) fieldsOf(t reflect.Type) []field {
-	fields, ok := m.fields[t]
+func (c *canon) fieldsOf(t reflect.Type) []field {
+	fields, ok := c.fields[t]
 	if !ok {
+		of, _, _ := strings.Cut(t.String(), "[")
 		for i := range t.NumField() {
-			name := typeName(t) + "." + t.Field(i).Name
-			_, ignored := m.ignored[name]
-			fields = append(fields, field{name, ignored})
+			name := of + "." + t.Field(i).Name
+			_, isIgnored := c.ignored[name]
+			fields = append(fields, field{name, isIgnored, t.Field(i).IsExported()})
 		}
-		m.fields[t] = fields
+		c.fields[t] = fields
 	}
 	return fields
 }
 
 // noMemory are the fields of pkg/controller that are no memory, with the reasons.
 func noMemory() map[string]string {
-	const isCache, isFixed, isTheirs, isCount = "a cache, which the explorer keeps", "it never changes", "the explorer's", "no decision depends on it"
+	const isCache, isFixed, isTheirs = "a cache, which the explorer keeps", "it never changes", "the explorer's"
+	const isCount, isHeld = "no decision depends on it", "held only while a sync runs"
 	return map[string]string{
-		"controller.Owners.store":                isCache,
-		"controller.Dependents.store":            isCache,
-		"controller.write.store":                 isCache,
-		"controller.OwnersOptions.Informer":      isCache,
-		"controller.DependentsOptions.Informer":  isCache,
-		"controller.OwnersOptions.Client":        isFixed,
-		"controller.OwnersOptions.LatestVersion": isFixed,
-		"controller.OwnersOptions.Status":        isFixed,
-		"controller.DependentsOptions.Client":    isFixed,
-		"controller.DependentsOptions.Diff":      isFixed,
-		"controller.DependentsOptions.Replicas":  isFixed,
-		"controller.DependentsOptions.Trim":      isFixed,
-		"controller.DependentsOptions.Existed":   isFixed,
-		"controller.Worker.options":              isFixed,
-		"controller.Worker.syncs":                isFixed,
-		"controller.Worker.handlers":             isFixed,
-		"controller.Options.Recorder":            isCount,
-		"controller.Options.Metrics":             isCount,
-		"controller.Owners.metrics":              isCount,
-		"controller.Worker.metrics":              isCount,
-		"controller.Options.Clock":               isTheirs,
-		"controller.Writes.clock":                isTheirs,
-		"controller.backoff.clock":               isTheirs,
-		"controller.StatusDebouncer.clock":       isTheirs,
-		"controller.Worker.Queue":                isTheirs,
-		"controller.backoff.buckets":             "each namespace has a hundred refusals before one waits",
-		"controller.Worker.large":                "held only while a sync runs",
+		"controller.Owners.store":                 isCache,
+		"controller.Dependents.store":             isCache,
+		"controller.write.store":                  isCache,
+		"controller.Owners.OwnersOptions":         isFixed,
+		"controller.Dependents.DependentsOptions": isFixed,
+		"controller.Worker.options":               isFixed,
+		"controller.Worker.syncs":                 isFixed,
+		"controller.Worker.handlers":              isFixed,
+		"controller.Options.Recorder":             isCount,
+		"controller.Options.Metrics":              isCount,
+		"controller.Options.Clock":                isTheirs,
+		"controller.Writes.clock":                 isTheirs,
+		"controller.backoff.clock":                isTheirs,
+		"controller.StatusDebouncer.clock":        isTheirs,
+		"controller.Worker.Queue":                 isTheirs,
+		"controller.backoff.buckets":              "each namespace has a hundred refusals before one waits",
+		"controller.Worker.large":                 isHeld,
+		"controller.Worker.largeHolder":           isHeld,
 	}
 }
 
 // image is a copy of the contents of a memory. It is valid for the process that it was taken of.
-type image struct {
-	cells []cell
-	redo  []func()
-}
-
-// cell is the content of one variable.
-type cell struct{ variable, content reflect.Value }
+type image struct{ redo []func() }
 
 func (i *image) restore() {
-	for _, cell := range i.cells {
-		cell.variable.Set(cell.content)
-	}
 	for _, redo := range i.redo {
 		redo()
 	}
 }
 
-// walk is one pass through a memory.
+// walk is one pass through a memory, or through the exported fields of what is none: then memory is nil.
 type walk struct {
-	*memory
+	*tokens
 
+	memory *memory
 	image  *image
-	tokens *tokens
 	seen   map[place]bool
 }
 
@@ -141,20 +123,39 @@ func (m *memory) read() (*image, *tokens) {
 	return w.image, w.tokens
 }
 
-// keep saves the content of a variable.
+// exported adds the exported fields of an object.
+func (t *tokens) exported(object any) { (&walk{tokens: t}).value(reflect.ValueOf(object), "") }
+
+// keep saves the content of a variable of a memory.
 func (w *walk) keep(v reflect.Value) {
-	if v.CanAddr() {
+	if w.memory != nil && v.CanAddr() {
 		content := reflect.New(v.Type()).Elem()
 		content.Set(v)
-		w.image.cells = append(w.image.cells, cell{v, content})
+		w.image.redo = append(w.image.redo, func() { v.Set(content) })
 	}
 }
 
+// public adds a time of an object, if it matters, and reports whether the value is one.
+func (w *walk) public(v reflect.Value, field string) bool {
+	if v.Type() != reflect.TypeFor[metav1.Time]() {
+		return false
+	}
+	if at := v.Interface().(metav1.Time); isCompared(field) {
+		w.time(at.Time)
+	} else if field == "v1.ObjectMeta.CreationTimestamp" {
+		w.hole(isCreation, at.Unix())
+	}
+	return true
+}
+
 // special treats the types of libraries whose contents are not plain.
-func (w *walk) special(v reflect.Value) bool {
-	if !v.CanAddr() {
+func (w *walk) special(v reflect.Value, field string) bool {
+	switch {
+	case w.memory == nil:
+		return w.public(v, field)
+	case !v.CanAddr():
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			w.tokens.time(v.Interface().(time.Time))
+			w.time(v.Interface().(time.Time))
 			return true
 		}
 		return false
@@ -162,7 +163,7 @@ func (w *walk) special(v reflect.Value) bool {
 	switch at := v.Addr().Interface().(type) {
 	case *time.Time:
 		w.keep(v)
-		w.tokens.time(*at)
+		w.time(*at)
 	case *sync.Mutex, *sync.RWMutex, *sync.Once:
 	case *sync.Map:
 		entries := map[any]any{}
@@ -177,22 +178,16 @@ func (w *walk) special(v reflect.Value) bool {
 			}
 		})
 		w.entries(reflect.ValueOf(entries), "")
-	case *atomic.Value:
-		// One that was never set cannot be restored to that: the type that is stored decides.
-		if content := at.Load(); content != nil {
-			w.image.redo = append(w.image.redo, func() { at.Store(content) })
-			w.value(reflect.ValueOf(content), "")
-		}
 	case *atomic.Pointer[string]:
 		content := at.Load()
 		w.image.redo = append(w.image.redo, func() { at.Store(content) })
-		if w.tokens.bool(content == nil); content != nil {
-			w.tokens.version(*content)
+		if w.bool(content == nil); content != nil {
+			w.version(*content)
 		}
 	case *rate.Limiter:
 		// A limiter cannot be copied by its methods.
 		w.keep(v)
-		w.tokens.int(int64(at.TokensAt(w.now())))
+		w.int(int64(at.TokensAt(w.memory.now())))
 	default:
 		return false
 	}
@@ -201,15 +196,16 @@ func (w *walk) special(v reflect.Value) bool {
 
 // value visits a value. If it is a variable, its content is saved.
 func (w *walk) value(v reflect.Value, field string) {
-	if w.special(v) {
+	if w.special(v, field) {
 		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i, f := range w.fieldsOf(v.Type()) {
-			if f.ignored {
+		for i, f := range w.canon.fieldsOf(v.Type()) {
+			switch {
+			case f.isIgnored:
 				w.identity(accessible(v.Field(i)))
-			} else {
+			case f.isPublic || w.memory != nil:
 				w.value(accessible(v.Field(i)), f.name)
 			}
 		}
@@ -218,15 +214,16 @@ func (w *walk) value(v reflect.Value, field string) {
 		w.pointer(v, field)
 	case reflect.Interface:
 		w.keep(v)
-		if w.tokens.bool(v.IsNil()); !v.IsNil() {
+		if w.bool(v.IsNil()); !v.IsNil() {
 			w.value(v.Elem(), field)
 		}
 	case reflect.Map:
 		w.keep(v)
-		w.savedMap(v, field)
-	case reflect.Slice:
+		w.savedMap(v)
+		w.entries(v, field)
+	case reflect.Slice, reflect.Array:
 		w.keep(v)
-		w.tokens.int(int64(v.Len()))
+		w.int(int64(v.Len()))
 		for i := range v.Len() {
 			w.value(v.Index(i), field)
 		}
@@ -234,14 +231,8 @@ func (w *walk) value(v reflect.Value, field string) {
 		panic(fmt.Sprintf("%s: a %s cannot be saved; name it in the table of ignored fields, with the reason", cmp.Or(field, "the root"), v.Type()))
 	default:
 		w.keep(v)
-		w.tokens.leaf(v, field)
+		w.leaf(v, field)
 	}
-}
-
-// typeName returns the name without type parameters.
-func typeName(t reflect.Type) string {
-	name, _, _ := strings.Cut(t.String(), "[")
-	return name
 }
 
 // identity adds which object it is that an ignored field points to.
@@ -250,12 +241,12 @@ func (w *walk) identity(v reflect.Value) {
 		return
 	}
 	w.keep(v)
-	number, ok := w.identities[v.Interface()]
+	number, ok := w.memory.identities[v.Interface()]
 	if !ok {
-		number = len(w.identities)
-		w.identities[v.Interface()] = number
+		number = len(w.memory.identities)
+		w.memory.identities[v.Interface()] = number
 	}
-	w.tokens.int(int64(number))
+	w.int(int64(number))
 }
 
 // accessible returns the field so that it can be read and written although it is not exported.
@@ -267,11 +258,15 @@ func accessible(v reflect.Value) reflect.Value {
 }
 
 func (w *walk) pointer(v reflect.Value, field string) {
-	if w.tokens.bool(v.IsNil()); v.IsNil() {
+	if w.bool(v.IsNil()); v.IsNil() {
+		return
+	}
+	if w.memory == nil {
+		w.value(v.Elem(), field)
 		return
 	}
 	if object, ok := v.Interface().(sim.Object); ok {
-		w.tokens.object(object)
+		w.object(object)
 		return
 	}
 	at := place{v.UnsafePointer(), v.Type()}
@@ -281,8 +276,11 @@ func (w *walk) pointer(v reflect.Value, field string) {
 	}
 }
 
-// savedMap visits a map, and restores its entries later: their number and values.
-func (w *walk) savedMap(v reflect.Value, field string) {
+// savedMap restores the entries of a map of a memory later: their number and values.
+func (w *walk) savedMap(v reflect.Value) {
+	if w.memory == nil || v.IsNil() {
+		return
+	}
 	var keys, values []reflect.Value
 	if v.Len() > 0 {
 		keys = v.MapKeys()
@@ -290,20 +288,17 @@ func (w *walk) savedMap(v reflect.Value, field string) {
 	for _, key := range keys {
 		values = append(values, v.MapIndex(key))
 	}
-	if !v.IsNil() {
-		w.image.redo = append(w.image.redo, func() {
-			v.Clear()
-			for i, key := range keys {
-				v.SetMapIndex(key, values[i])
-			}
-		})
-	}
-	w.entries(v, field)
+	w.image.redo = append(w.image.redo, func() {
+		v.Clear()
+		for i, key := range keys {
+			v.SetMapIndex(key, values[i])
+		}
+	})
 }
 
 // entries visits the entries of a map in the order of their keys.
 func (w *walk) entries(v reflect.Value, field string) {
-	w.tokens.int(int64(v.Len()))
+	w.int(int64(v.Len()))
 	if v.Len() == 0 {
 		return
 	}

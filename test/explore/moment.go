@@ -127,7 +127,6 @@ func (p *process) share(m *moment) *moment {
 
 // compute lets something happen in the process at that moment. Only what a sync does needs its worker.
 func (p *process) compute(m *moment, e entry) *moment {
-	p.computed++
 	next := &moment{base: m.base, runs: m.runs, present: m.present || e.kind == present}
 	var request *sim.Request
 	if e.kind == begin || e.kind == deliver {
@@ -298,7 +297,7 @@ func (p *process) relist(i int, l *cached) {
 }
 
 func sorted(objects []any) []any {
-	slices.SortFunc(objects, func(a, b any) int { return compare(a.(sim.Object).GetName(), b.(sim.Object).GetName()) })
+	slices.SortFunc(objects, func(a, b any) int { return strings.Compare(a.(sim.Object).GetName(), b.(sim.Object).GetName()) })
 	return objects
 }
 

@@ -19,7 +19,6 @@ package explore
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -182,52 +181,27 @@ func (o *Owned) TakeName(resource string) Operation {
 
 // Refuse lets a policy refuse the writes to what it owns.
 func (o *Owned) Refuse() Operation {
-	return Operation{"a policy refuses " + o.Main, func(store *sim.Store) { store.RefuseWrites(o.Main) }}
+	return Operation{"a policy refuses " + o.Main, func(store *sim.Store) { store.Refused = o.Main }}
 }
 
 // OwnedJudge has the invariants of such a kind.
 type OwnedJudge struct {
 	// Past is what happened to each owner.
-	Past map[types.UID]OwnedPast
+	Past map[types.UID]Past
 	of   *Owned
-}
-
-// OwnedPast is what happened to one owner.
-type OwnedPast struct {
-	// Applied is the last generation that a write has applied.
-	Applied int64
-	// Generation is the present one, of which an object has shown what it asks for, or also was complete.
-	Generation      int64
-	Shown, Complete bool
 }
 
 // Note implements Judge.
 func (j *OwnedJudge) Note(c *ClusterState) Judge {
-	next := &OwnedJudge{map[types.UID]OwnedPast{}, j.of}
-	for _, owner := range c.Store.Objects(j.of.Owner) {
-		h := j.Past[owner.GetUID()]
-		if h.Generation != owner.GetGeneration() {
-			h = OwnedPast{Applied: h.Applied, Generation: owner.GetGeneration()}
-		}
-		if !h.Complete {
-			for _, object := range c.Versions(j.of.Main) {
-				if object.GetName() == owner.GetName() && metav1.IsControlledBy(object, owner) && j.of.shows(object, owner) {
-					h.Shown, h.Complete = true, h.Complete || isComplete(object)
-				}
-			}
-		}
-		next.Past[owner.GetUID()] = h
-	}
-	for uid, h := range j.Past {
-		if _, ok := next.Past[uid]; !ok {
-			next.Past[uid] = OwnedPast{Applied: h.Applied}
-		}
-	}
-	return next
+	return &OwnedJudge{c.note(j.Past, j.of.Owner, j.of.Main, func(owner, object sim.Object) (name string, isShown, isComplete bool) {
+		name = owner.GetName()
+		isShown = object != nil && object.GetName() == name && metav1.IsControlledBy(object, owner) && j.of.shows(object, owner)
+		return name, isShown, isShown && isDone(object)
+	}), j.of}
 }
 
-// isComplete reports whether what the object asks for is done.
-func isComplete(object sim.Object) bool {
+// isDone reports whether what the object asks for is done.
+func isDone(object sim.Object) bool {
 	deployment, ok := object.(*appsv1.Deployment)
 	return !ok || sim.RolledOut(deployment)
 }
@@ -280,17 +254,11 @@ func (j *OwnedJudge) Write(before Judge, w *Write) (next Judge, violations []str
 	if w.Before != nil && w.After.GetResourceVersion() == w.Before.GetResourceVersion() {
 		return j, violations
 	}
-	if acting.GetGeneration() < h.Applied {
-		violated("S6: generation %d was applied after generation %d", acting.GetGeneration(), h.Applied)
-	}
-	h.Applied = max(h.Applied, acting.GetGeneration())
-	after := &OwnedJudge{maps.Clone(j.Past), j.of}
-	after.Past[acting.GetUID()] = h
-	return after, violations
+	return &OwnedJudge{applied(j.Past, acting, violated), j.of}, violations
 }
 
 // status checks S3.
-func (j *OwnedJudge) status(w *Write, h OwnedPast, violated func(string, ...any)) {
+func (j *OwnedJudge) status(w *Write, h Past, violated func(string, ...any)) {
 	is := &unstructured.Unstructured{Object: fields(w.After)}
 	was, _, _ := unstructured.NestedInt64(fields(w.Before), "status", "observedGeneration")
 	observed, _, _ := unstructured.NestedInt64(is.Object, "status", "observedGeneration")
@@ -312,27 +280,27 @@ func (j *OwnedJudge) Rest(c *ClusterState) (violations []string) {
 	o, violated := j.of, func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
 	for _, owner := range c.Store.Objects(o.Owner) {
 		ready, reason := kinds.Ready(&unstructured.Unstructured{Object: fields(owner)})
-		main := find(c.Store, o.Main, owner.GetName())
+		main := c.Store.Get(o.Main, owner.GetName())
 		isOwned := main != nil && metav1.IsControlledBy(main, owner)
 		switch {
 		case owner.GetDeletionTimestamp() != nil:
 			violated("it is still being deleted")
-		case strings.HasSuffix(reason, "Rejected") && c.Store.Refused() == o.Main:
+		case strings.HasSuffix(reason, "Rejected") && c.Store.Refused == o.Main:
 		case main == nil:
 			violated("there is none of %s, and Ready is %s %s", o.Main, ready, reason)
 		case !isOwned && !strings.HasSuffix(reason, "NotOwned"):
 			violated("another owner has the name, and Ready is %s %s", ready, reason)
 		case isOwned && (!o.shows(main, owner) || main.GetLabels()["app.kubernetes.io/managed-by"] == ""):
 			violated("%s is not what the spec asks for", o.Main)
-		case isOwned && isComplete(main) != (ready == string(metav1.ConditionTrue)):
-			violated("Ready is %s %s, and it is complete: %t", ready, reason, isComplete(main))
+		case isOwned && isDone(main) != (ready == string(metav1.ConditionTrue)):
+			violated("Ready is %s %s, and it is complete: %t", ready, reason, isDone(main))
 		}
 		for _, resource := range o.Also {
-			if also := find(c.Store, resource, owner.GetName()); isOwned && also == nil {
+			if also := c.Store.Get(resource, owner.GetName()); isOwned && also == nil {
 				violated("there is none of %s", resource)
 			}
 		}
-		if o.External != "" && ready == string(metav1.ConditionTrue) && find(c.Store, Items, string(owner.GetUID())) == nil {
+		if o.External != "" && ready == string(metav1.ConditionTrue) && c.Store.Get(Items, string(owner.GetUID())) == nil {
 			violated("it is ready, and has no item")
 		}
 	}
@@ -354,16 +322,6 @@ func (j *OwnedJudge) Rest(c *ClusterState) (violations []string) {
 		violations = append(violations, o.Rest(c.Store)...)
 	}
 	return violations
-}
-
-// find returns the object of that name, nil if there is none.
-func find(store *sim.Store, resource, name string) sim.Object {
-	for _, object := range store.Objects(resource) {
-		if object.GetName() == name {
-			return object
-		}
-	}
-	return nil
 }
 
 func hasUID(store *sim.Store, resource string, uid types.UID) bool {

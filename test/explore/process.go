@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
@@ -72,8 +73,6 @@ type process struct {
 	// moments and lists have the one of each content.
 	moments map[sum]*moment
 	lists   map[sum]*cached
-	// computed counts the steps that were not known.
-	computed int
 	// known and shared count the steps and moments that were, alike and new those of states. zeal is how many times more
 	// of them are tried than usual.
 	known, shared, alike, new, zeal int
@@ -99,12 +98,7 @@ type answer struct {
 }
 
 // Env is what the controller under test gets.
-type Env struct {
-	Clock    clock.WithTickerAndDelayedExecution
-	Recorder Recorder
-
-	process *process
-}
+type Env struct{ process *process }
 
 // Controller is what the controller under test remembers.
 type Controller struct {
@@ -116,9 +110,10 @@ type Controller struct {
 
 // Options returns what every controller needs, with a Worker for that kind.
 func (e Env) Options(kind string) controller.Options {
-	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: e.Clock, Metrics: registered, Workers: maxWorkers, GracePeriod: time.Second})
-	return controller.Options{Worker: e.process.worker, Namespace: metav1.NamespaceAll, Recorder: e.Recorder, Clock: e.Clock, Metrics: registered}
+	registered, clock := controller.NewMetrics(metrics.NewKubeRegistry()), e.process.clock
+	e.process.worker = controller.NewWorker(kind, controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: maxWorkers, GracePeriod: time.Second})
+	// No decision depends on events, which this recorder drops.
+	return controller.Options{Worker: e.process.worker, Namespace: metav1.NamespaceAll, Recorder: &record.FakeRecorder{}, Clock: clock, Metrics: registered}
 }
 
 // Inform makes a factory return the explorer's informers. informers are those of the controller's descriptor.
@@ -146,7 +141,7 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 	}
 	p.clock.set(at)
 	ctx = klog.NewContext(ctx, logr.Discard())
-	c := kind.Build(ctx, Env{Clock: p.clock, process: p})
+	c := kind.Build(ctx, Env{p})
 	p.worker.Queue.ShutDown()
 	p.queue = &fakeQueue{process: p, clock: p.clock}
 	ignored := maps.Clone(c.Ignored)
@@ -154,7 +149,7 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 		ignored = map[string]string{}
 	}
 	maps.Copy(ignored, noMemory())
-	p.memory = &memory{roots: c.Memory, ignored: ignored, now: p.clock.Now, identities: map[any]int{}, fields: map[reflect.Type][]field{}, canon: newCanon()}
+	p.memory = &memory{roots: c.Memory, now: p.clock.Now, identities: map[any]int{}, canon: newCanon(ignored)}
 	p.takeOver()
 	go func() { _ = p.worker.Run(ctx) }()
 	for range maxWorkers {
@@ -293,7 +288,9 @@ type informer struct {
 // AddEventHandlerWithOptions implements cache.SharedIndexInformer.
 func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = handler
-	return synced{}, nil
+	done := make(chan struct{})
+	close(done)
+	return synced{done: done}, nil
 }
 
 func (i *informer) handle(n notification) {
@@ -310,23 +307,18 @@ func (i *informer) handle(n notification) {
 }
 
 // synced is a registration whose handler has received the initial list.
-type synced struct{}
+type synced struct {
+	cache.ResourceEventHandlerRegistration
+	cache.DoneChecker
 
-// HasSynced implements cache.ResourceEventHandlerRegistration.
-func (synced) HasSynced() bool { return true }
+	done chan struct{}
+}
 
 // HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
-func (synced) HasSyncedChecker() cache.DoneChecker { return synced{} }
-
-// Name implements cache.DoneChecker.
-func (synced) Name() string { return "synced" }
+func (s synced) HasSyncedChecker() cache.DoneChecker { return s }
 
 // Done implements cache.DoneChecker.
-func (synced) Done() <-chan struct{} {
-	done := make(chan struct{})
-	close(done)
-	return done
-}
+func (s synced) Done() <-chan struct{} { return s.done }
 
 // fakeQueue is the set of the keys that wait, in no order: whatever priorities and turns say, the
 // explorer takes any of them next.
@@ -355,17 +347,12 @@ func (q *fakeQueue) AddAfter(key cache.ObjectName, delay time.Duration) {
 	}
 	due := q.clock.Now().Add(delay)
 	if i := slices.IndexFunc(q.clock.timers, func(t timer) bool { return t.call == nil && t.key == key }); i >= 0 {
-		due = earlier(due, q.clock.timers[i].due)
+		if q.clock.timers[i].due.Before(due) {
+			due = q.clock.timers[i].due
+		}
 		q.clock.timers = slices.Delete(slices.Clone(q.clock.timers), i, i+1)
 	}
 	q.clock.add(timer{due: due, key: key})
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // Get implements workqueue.TypedInterface.

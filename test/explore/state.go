@@ -17,6 +17,7 @@ limitations under the License.
 package explore
 
 import (
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,25 +57,17 @@ type cluster struct {
 
 // change is something that happens in the cluster, and when.
 type change struct {
-	kind     kind
-	at       int
-	resource string
-	key      cache.ObjectName
-	request  *sim.Request
-	now      int64
+	step
+	request *sim.Request
+	now     int64
 }
 
 // changed is what becomes of a change.
 type changed struct {
 	cluster *cluster
-	events  []event
-	answer  *answer
-}
-
-// event is one of a resource, by number.
-type event struct {
-	at int
-	sim.Event
+	// events are by informer.
+	events [][]sim.Event
+	answer *answer
 }
 
 // clusterOf returns the cluster with that store.
@@ -88,7 +81,7 @@ func (e *Explorer) clusterOf(store *sim.Store) *cluster {
 		}
 		t.string(resource)
 	}
-	t.string(store.Policies())
+	t.string(fmt.Sprint(store.Policies))
 	c.form = t.form()
 	t = canon.tokens()
 	t.add(c.form)
@@ -128,15 +121,28 @@ func (e *Explorer) tries(store *sim.Store, act func(*sim.Store)) bool {
 	return tried.Version() != store.Version()
 }
 
+// act lets somebody change the cluster.
+func (e *Explorer) act(t *state, s step, do func(*sim.Store)) {
+	e.change(t, change{step: s}, func(store *sim.Store) (sim.Object, error) {
+		do(store)
+		return nil, nil
+	})
+}
+
+// serve lets the API server carry out a request.
+func (e *Explorer) serve(t *state, r *sim.Request) *answer {
+	return e.change(t, change{request: r}, func(store *sim.Store) (sim.Object, error) { return store.Serve(r) })
+}
+
 // change changes the cluster, and tells the watches and the judge of it.
-func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, error)) *changed {
+func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, error)) *answer {
 	c.now = t.process.now.UnixNano()
 	after, ok := t.cluster.after[c]
 	if !ok {
-		after = &changed{}
+		after = &changed{events: make([][]sim.Event, len(t.logs))}
 		store := t.cluster.store.Clone(func() metav1.Time { now := metav1.NewTime(t.process.now); return now.Rfc3339Copy() }, func(resource string, ev sim.Event) {
-			if i := slices.Index(e.resources, resource); i < len(e.process.informers) {
-				after.events = append(after.events, event{i, ev})
+			if i := slices.Index(e.resources, resource); i < len(t.logs) {
+				after.events[i] = append(after.events[i], ev)
 			}
 		})
 		store.Share(e.process.memory.canon.share)
@@ -151,12 +157,12 @@ func (e *Explorer) change(t *state, c change, do func(*sim.Store) (sim.Object, e
 	isSame := t.cluster.store.Version() == after.cluster.store.Version()
 	if t.cluster = after.cluster; !isSame {
 		t.logs = slices.Clone(t.logs)
-		for _, event := range after.events {
-			t.logs[event.at] = append(slices.Clip(t.logs[event.at]), event.Event)
+		for i, events := range after.events {
+			t.logs[i] = append(slices.Clip(t.logs[i]), events...)
 		}
 		t.judge = &judge{t.judge.kind.Note(e.clusterIn(t)), t.judge.own, nil}
 	}
-	return after
+	return after.answer
 }
 
 func (e *Explorer) clusterIn(s *state) *ClusterState {

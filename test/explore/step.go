@@ -69,15 +69,19 @@ type step struct {
 	costs int
 }
 
-// faults are the answers that any request may get, and those that only a write may get.
-func faults() (all, writes []*answer) {
-	group, kind := schema.GroupResource{Resource: "objects"}, schema.GroupKind{Kind: "Object"}
-	reason := errors.New("a fault")
-	return []*answer{
-			{err: apierrors.NewInternalError(reason)}, {err: apierrors.NewTooManyRequests("a fault", 1)}, {err: apierrors.NewForbidden(group, "a", reason)},
-		}, []*answer{
-			{err: apierrors.NewConflict(group, "a", reason)}, {err: apierrors.NewInvalid(kind, "a", nil)},
-		}
+// fault is an answer that a request may get, or only a write.
+type fault struct {
+	*answer
+	isOfWrites bool
+}
+
+func faults() []fault {
+	group, kind, reason := schema.GroupResource{Resource: "objects"}, schema.GroupKind{Kind: "Object"}, errors.New("a fault")
+	return []fault{
+		{&answer{err: apierrors.NewInternalError(reason)}, false}, {&answer{err: apierrors.NewTooManyRequests("a fault", 1)}, false},
+		{&answer{err: apierrors.NewForbidden(group, "a", reason)}, false},
+		{&answer{err: apierrors.NewConflict(group, "a", reason)}, true}, {&answer{err: apierrors.NewInvalid(kind, "a", nil)}, true},
+	}
 }
 
 // steps returns all that may happen next, always in the same order.
@@ -99,7 +103,7 @@ func (e *Explorer) steps(s *state) []step {
 		if isRest {
 			costs = 0
 		}
-		for i := range e.scope.Operations {
+		for i := range e.scope.Then {
 			if e.scope.First > 0 && s.left.Operations == e.scope.Budget.Operations && i+1 != e.scope.First {
 				continue
 			}
@@ -173,11 +177,8 @@ func (e *Explorer) deviations(s *state) []step {
 		isRead := reads(r.request)
 		if s.answers[r.number] == nil {
 			for _, fault := range e.faults {
-				steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
-			}
-			for _, fault := range e.writeFaults {
-				if !isRead {
-					steps = append(steps, step{kind: fail, at: r.number, fault: fault, costs: 1})
+				if !isRead || !fault.isOfWrites {
+					steps = append(steps, step{kind: fail, at: r.number, fault: fault.answer, costs: 1})
 				}
 			}
 		}
@@ -257,18 +258,13 @@ func (e *Explorer) take(s *state, step step) *state {
 		t.detached = slices.Delete(slices.Clone(s.detached), step.at, step.at+1)
 		e.write(&t, s.detached[step.at], nil)
 	case collect:
-		e.change(&t, change{kind: collect, resource: step.resource, key: step.key}, func(store *sim.Store) (sim.Object, error) {
-			store.Collect(step.resource, step.key.Name)
-			return nil, nil
-		})
+		e.act(&t, step, func(store *sim.Store) { store.Collect(step.resource, step.key.Name) })
 	case act:
-		e.change(&t, change{kind: act, at: step.at, key: step.key}, func(store *sim.Store) (sim.Object, error) {
-			e.kind.Around[step.at].Step(store, step.key.Name)
-			return nil, nil
-		})
+		e.act(&t, step, func(store *sim.Store) { e.kind.Around[step.at].Step(store, step.key.Name) })
 	case operate:
 		t.left.Operations--
-		if e.operate(&t, step.at, e.scope.Operations[step.at]); t.cluster == s.cluster {
+		step.costs = 0 // It is the same change before the cluster is at rest.
+		if e.act(&t, step, e.scope.Then[step.at].Do); t.cluster == s.cluster {
 			return nil
 		}
 	case fail:
@@ -321,16 +317,9 @@ func (e *Explorer) pass(s, t *state) {
 	t.process = e.process.next(s.process, entry{kind: pass, version: strings.Join(bookmarks, " "), now: s.process.timers[0].due})
 }
 
-func (e *Explorer) operate(t *state, at int, op Operation) {
-	e.change(t, change{kind: operate, at: at}, func(store *sim.Store) (sim.Object, error) {
-		op.Do(store)
-		return nil, nil
-	})
-}
-
 // write lets the API server carry out a request, of a sync if it is not detached.
 func (e *Explorer) write(t *state, r *sim.Request, of *run) *answer {
-	w := &Write{Request: r}
+	w := &Write{Request: r, Before: t.cluster.store.Get(r.Resource, r.Name)}
 	if of != nil {
 		w.Reads = of.reads
 		for _, object := range of.began[0].objects {
@@ -339,13 +328,8 @@ func (e *Explorer) write(t *state, r *sim.Request, of *run) *answer {
 			}
 		}
 	}
-	for _, object := range t.cluster.store.Objects(r.Resource) {
-		if object.GetName() == r.Name {
-			w.Before = object
-		}
-	}
 	old := t.judge
-	a := e.change(t, change{kind: execute, request: r}, func(store *sim.Store) (sim.Object, error) { return store.Serve(r) }).answer
+	a := e.serve(t, r)
 	w.After, w.Err, w.ClusterState = a.object, a.err, e.clusterIn(t)
 	if w.Err != nil {
 		t.judge = old
@@ -370,8 +354,7 @@ func (e *Explorer) execute(s, t *state, of *run) {
 		t.answers[of.number] = e.write(t, of.request, of)
 		return
 	}
-	a := e.change(t, change{kind: execute, request: of.request}, func(store *sim.Store) (sim.Object, error) { return store.Serve(of.request) }).answer
-	e.answer(s, t, of.number, a)
+	e.answer(s, t, of.number, e.serve(t, of.request))
 }
 
 // replace ends the process, and another one takes over. The requests that were sent may still be carried out.
@@ -426,7 +409,7 @@ func (e *Explorer) tell(s *state, step step) string {
 	case pass:
 		return fmt.Sprintf("%s pass", s.process.timers[0].due.Sub(s.process.now).Round(time.Millisecond))
 	case operate:
-		return "user: " + e.scope.Operations[step.at].Story
+		return "user: " + e.scope.Then[step.at].Story
 	case fail:
 		return fmt.Sprintf("FAULT: %s is answered with: %v", request(), step.fault.err)
 	case lose:

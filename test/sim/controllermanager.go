@@ -26,16 +26,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// collectOne deletes an object if all its owners are gone, otherwise it removes the references to those that are.
-// It ends the deletion of a terminating one.
-func (s *Store) collectOne(o *objects, object Object) {
-	if object.GetDeletionTimestamp() != nil {
-		s.finish(o, object)
+// Collect is one step of the garbage collector about one object: it deletes the object if all its owners are gone,
+// otherwise it removes the references to those that are. It ends the deletion of a terminating one.
+func (s *Store) Collect(resource, name string) {
+	o := s.of(resource)
+	object := o.present[name]
+	if object == nil {
 		return
 	}
 	owners := object.GetOwnerReferences()
 	left := slices.DeleteFunc(slices.Clone(owners), func(ref metav1.OwnerReference) bool { return !s.exists(ref) })
 	switch {
+	case object.GetDeletionTimestamp() != nil:
+		s.finish(o, object)
 	case len(left) == len(owners):
 	case len(left) > 0:
 		after := copyOf(object)
@@ -64,11 +67,16 @@ func (s *Store) finish(o *objects, owner Object) {
 			blocked = s.finishDependent(owner, dependents, dependents.present[name]) || blocked
 		}
 	}
-	for _, finalizer := range []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents} {
-		if owner = o.present[owner.GetName()]; owner != nil && !blocked {
-			s.dropFinalizer(o, owner, finalizer)
-		}
+	if owner = o.present[owner.GetName()]; owner != nil && !blocked {
+		after := copyOf(owner)
+		after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), isPropagation))
+		s.replace(o, after)
 	}
+}
+
+// isPropagation reports whether the finalizer is for the garbage collector.
+func isPropagation(finalizer string) bool {
+	return finalizer == metav1.FinalizerDeleteDependents || finalizer == metav1.FinalizerOrphanDependents
 }
 
 // finishDependent reports whether the owner has to wait for the dependent.
@@ -99,16 +107,7 @@ func (s *Store) mustRemove(o *objects, object Object) {
 	}))
 }
 
-// dropFinalizer removes a finalizer. Without the last one the object is deleted.
-func (s *Store) dropFinalizer(o *objects, object Object, finalizer string) {
-	if slices.Contains(object.GetFinalizers(), finalizer) {
-		after := copyOf(object)
-		after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), func(f string) bool { return f == finalizer }))
-		s.replace(o, after)
-	}
-}
-
-// RivalReplicas is what Contend's client wants.
+// RivalReplicas is what a rival wants.
 const RivalReplicas = 3
 
 // rollOutOne is one step of a rollout: the Deployment controller first writes the observedGeneration, and in the next
@@ -119,9 +118,9 @@ func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
 	}
 	after := copyOf(deployment)
 	switch {
-	case s.rivals > 0 && *deployment.Spec.Replicas != RivalReplicas:
-		if s.rivals--; s.rivals%2 == 1 {
-			s.mustRemove(s.deployments, deployment)
+	case s.Rivals > 0 && *deployment.Spec.Replicas != RivalReplicas:
+		if s.Rivals--; s.Rivals%2 == 1 {
+			s.mustRemove(s.of(Deployments), deployment)
 			return
 		}
 		after.Spec.Replicas = ptr.To[int32](RivalReplicas)
@@ -135,7 +134,7 @@ func (s *Store) rollOutOne(deployment *appsv1.Deployment) {
 		after.Status = s.rolledOut(deployment)
 		after.Status.ObservedGeneration = deployment.Generation
 	}
-	s.replace(s.deployments, after)
+	s.replace(s.of(Deployments), after)
 }
 
 // rolledOut returns the status of a rollout that cannot proceed any further. While it is
@@ -178,7 +177,7 @@ func stalled(status appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 	return status
 }
 
-// fieldManager is the field manager of the controller's writes.
+// fieldManager is the field manager of the controller's writes, and the value of its label.
 const fieldManager = "sample-controller"
 
 // imagesOf returns the images of the Pod template.

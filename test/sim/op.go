@@ -22,7 +22,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -90,12 +89,8 @@ const (
 // StalledImage is an image whose Pods never become available.
 const StalledImage = "nginx:stalled"
 
-const (
-	// Mirror is the registry that Rewrite puts before images.
-	Mirror = stored.Mirror
-	// largeAnnotation is nearly as many bytes as the API server allows.
-	largeAnnotation = 250_000
-)
+// largeAnnotation is nearly as many bytes as the API server allows.
+const largeAnnotation = 250_000
 
 // HoldFinalizer delays the deletion of a Deployment. At the end of a sequence it is
 // removed from all Deployments.
@@ -251,7 +246,7 @@ func (op Op) change(deployment *appsv1.Deployment, foo *v1alpha1.Foo) {
 	case EditImage:
 		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
 	case EditUnlabel:
-		delete(deployment.Labels, managedByLabel)
+		delete(deployment.Labels, stored.ManagedBy)
 	case EditOtherFields:
 		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
 		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
@@ -294,24 +289,13 @@ func (op Op) change(deployment *appsv1.Deployment, foo *v1alpha1.Foo) {
 // copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
 // no managed fields.
 func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
-		Spec:       *deployment.Spec.DeepCopy(),
-	}
+	meta := metav1.ObjectMeta{Name: name, Labels: deployment.Labels, Annotations: deployment.Annotations, OwnerReferences: deployment.OwnerReferences}
+	return (&appsv1.Deployment{ObjectMeta: meta, Spec: deployment.Spec}).DeepCopy()
 }
 
 // ForeignDeployment returns a Deployment that no Foo owns.
 func ForeignDeployment(name string) *appsv1.Deployment {
-	labels := map[string]string{"foreign": name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](1),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: "nginx:foreign"}}},
-			},
-		},
-	}
+	deployment, labels := stored.Created(name, name, "nginx:foreign", ptr.To[int32](1)), map[string]string{"foreign": name}
+	deployment.Labels, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels = labels, labels, labels
+	return deployment
 }

@@ -31,13 +31,6 @@ import (
 	"example.com/sample-controller/test/stored"
 )
 
-// What the Foo controller owns in a Deployment.
-const (
-	managedByLabel = stored.ManagedBy
-	managedByValue = "sample-controller"
-	containerName  = stored.Container
-)
-
 // State is the state of the namespace: all Foos and Deployments by name.
 type State struct {
 	Foos        map[string]*v1alpha1.Foo
@@ -85,7 +78,7 @@ func (s State) checkFoo(foo *v1alpha1.Foo, report func(string, ...any)) {
 	switch {
 	case deployment == nil:
 		report("asks for %s, which does not exist", foo.Spec.DeploymentName)
-	case Owner(deployment) == nil || Owner(deployment).UID != foo.UID:
+	case !metav1.IsControlledBy(deployment, foo):
 		s.checkBlocked(foo, ready, deployment, report)
 	default:
 		s.checkOwned(foo, ready, deployment, report)
@@ -125,14 +118,14 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	switch got := ImageOf(deployment); {
 	case foo.Spec.Image == "" || got == foo.Spec.Image:
 	case got == "":
-		expect(ready, v1alpha1.ReasonInvalidSpec, strconv.Quote(containerName), report)
+		expect(ready, v1alpha1.ReasonInvalidSpec, strconv.Quote(stored.Container), report)
 		return
-	case got != Mirror+foo.Spec.Image:
+	case got != stored.Mirror+foo.Spec.Image:
 		report("asks for image %s, its Deployment has %s", foo.Spec.Image, got)
 	case !strings.Contains(ready.Message, got):
 		report("says %q, which does not name the image %s that a policy gave its Deployment", ready.Message, got)
 	}
-	if got := deployment.Labels[managedByLabel]; got != managedByValue {
+	if got := deployment.Labels[stored.ManagedBy]; got != fieldManager {
 		report("has a Deployment whose label is %q", got)
 	}
 	if ref := Owner(deployment); ref.Name != foo.Name || !ptr.Deref(ref.BlockOwnerDeletion, false) {
@@ -189,7 +182,7 @@ func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string
 	}
 	// A blocked Foo, and one whose new Deployment is not complete, keep their old Deployments.
 	// A Deployment that the controller has never written is a user's copy.
-	if present := s.Deployments[wanted]; WrittenByController(deployment) && (present == nil || owns(foo, present) && RolledOut(present)) {
+	if present := s.Deployments[wanted]; WrittenByController(deployment) && (present == nil || metav1.IsControlledBy(present, foo) && RolledOut(present)) {
 		report("is left over: its Foo %s asks for %s", foo.Name, wanted)
 	}
 	// +drop:end
@@ -226,22 +219,17 @@ func expect(ready *metav1.Condition, reason, word string, report func(string, ..
 // Owner returns the reference to the Foo that controls the Deployment, nil if there is
 // none.
 func Owner(deployment *appsv1.Deployment) *metav1.OwnerReference {
-	for i := range deployment.OwnerReferences {
-		ref := &deployment.OwnerReferences[i]
-		if ptr.Deref(ref.Controller, false) {
-			if ref.Kind == "Foo" && strings.HasPrefix(ref.APIVersion, v1alpha1.GroupName+"/") {
-				return ref
-			}
-			return nil
-		}
+	ref := metav1.GetControllerOfNoCopy(deployment)
+	if ref == nil || ref.Kind != "Foo" || !strings.HasPrefix(ref.APIVersion, v1alpha1.GroupName+"/") {
+		return nil
 	}
-	return nil
+	return ref
 }
 
 // Conforms reports whether replicas and image of the Deployment are those of the Foo's
 // spec, or what a policy made of them.
 func Conforms(deployment *appsv1.Deployment, spec *v1alpha1.FooSpec) bool {
-	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || strings.TrimPrefix(ImageOf(deployment), Mirror) == spec.Image)
+	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || strings.TrimPrefix(ImageOf(deployment), stored.Mirror) == spec.Image)
 }
 
 // RolledOut reports whether the status of the Deployment says that the rollout of its
@@ -252,18 +240,10 @@ func RolledOut(deployment *appsv1.Deployment) bool {
 		status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired
 }
 
-// +drop:rename
-func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
-	ref := Owner(deployment)
-	return ref != nil && ref.UID == foo.UID
-}
-
-// +drop:end
-
 // ImageOf returns the image of the container that Foos are about, "" if there is none.
 func ImageOf(deployment *appsv1.Deployment) string {
 	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == containerName {
+		if container.Name == stored.Container {
 			return container.Image
 		}
 	}

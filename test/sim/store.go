@@ -64,9 +64,8 @@ func FooResources() []Resource {
 type objects struct {
 	Resource
 
-	group   schema.GroupResource
 	present map[string]Object
-	// version and uids are the last ones if tables count apart.
+	// version and uids are the last ones.
 	version, uids int64
 }
 
@@ -81,42 +80,45 @@ type Event struct {
 	Object Object
 }
 
+// Policies are what is in force in a cluster.
+type Policies struct {
+	// Rewrites says that a policy changes the registry of images. Strips says that one removes the owner references
+	// from every Deployment that is written.
+	Rewrites, Strips bool
+	// Refused is the resource, or the subresource such as foos/status, whose writes a policy refuses, "" for none.
+	Refused string
+	// Retells says that the text of each refusal differs from that of the last one, which was the odd one or not.
+	Retells, odd bool
+	// Terminating says that the namespace is.
+	Terminating bool
+	// Rivals is how often another client will yet delete a Deployment that has not RivalReplicas, or scale the next
+	// one to that, in turns.
+	Rivals int
+}
+
 // Store is what the API server stores, with the rules of its writes and with the controllers
-// that run in the cluster. All objects share one counter of versions, as in etcd.
+// that run in the cluster. Each resource counts versions and UIDs for itself, versions from far apart: then it makes no
+// difference in which order objects of different resources are written. No client may compare their versions.
 type Store struct {
+	Policies
+
+	// version counts all writes.
 	version int64
-	uids    int
 	tables  []*objects
-	// foos and deployments are two of the tables, nil if the cluster has no such resource.
-	foos, deployments *objects
 	// podImages are the images of the running Pods, by Deployment.
 	podImages map[types.UID]string
-	// rewrites says that the policy of Rewrite is in force.
-	rewrites bool
-	// refused is the resource, or the subresource, whose writes a policy refuses, "" for none.
-	refused string
-	// terminating says that the namespace is.
-	terminating bool
-	// strips says that a policy removes owner references from Deployments. retells says that the text of a refusal
-	// differs from that of the last one, which was the odd one or not.
-	strips, retells, odd bool
-	// rivals is how often another client will yet delete a Deployment or scale it.
-	rivals int
 
 	now    func() metav1.Time
 	stored func(resource string, event Event)
 	share  func(Object) Object
-	// apart says that each table counts versions and UIDs for itself.
-	apart bool
 }
 
 // NewStore returns an empty Store with these resources, whose clock is now. stored is called with each version of an object.
 func NewStore(resources []Resource, now func() metav1.Time, stored func(resource string, event Event)) *Store {
 	s := &Store{version: 100, podImages: map[types.UID]string{}, now: now, stored: stored}
-	for _, resource := range resources {
-		s.tables = append(s.tables, &objects{Resource: resource, group: resource.GroupResource, present: map[string]Object{}})
+	for i, resource := range resources {
+		s.tables = append(s.tables, &objects{Resource: resource, present: map[string]Object{}, version: int64(i+1) * 1_000_000})
 	}
-	s.foos, s.deployments = s.of(Foos), s.of(Deployments)
 	return s
 }
 
@@ -125,9 +127,8 @@ func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event
 	clone := *s
 	clone.tables = nil
 	for _, table := range s.tables {
-		clone.tables = append(clone.tables, &objects{table.Resource, table.group, maps.Clone(table.present), table.version, table.uids})
+		clone.tables = append(clone.tables, &objects{table.Resource, maps.Clone(table.present), table.version, table.uids})
 	}
-	clone.foos, clone.deployments = clone.of(Foos), clone.of(Deployments)
 	clone.podImages = maps.Clone(s.podImages)
 	clone.now, clone.stored, clone.share = now, stored, nil
 	return &clone
@@ -136,20 +137,8 @@ func (s *Store) Clone(now func() metav1.Time, stored func(resource string, event
 // Share makes the Store keep what share returns in place of each object that it stores, an equal one.
 func (s *Store) Share(share func(Object) Object) { s.share = share }
 
-// CountApart makes each resource count versions and UIDs for itself, versions from far apart: then it makes no
-// difference in which order objects of different resources are written. No client may compare their versions.
-func (s *Store) CountApart() {
-	s.apart = true
-	for i, o := range s.tables {
-		o.version = int64(i+1) * 1_000_000
-	}
-}
-
 // VersionOf returns the version that a list of the resource has.
 func (s *Store) VersionOf(resource string) string {
-	if !s.apart {
-		return s.Version()
-	}
 	return strconv.FormatInt(s.of(resource).version, 10)
 }
 
@@ -162,8 +151,8 @@ func (s *Store) Counters() string {
 	return fmt.Sprint(all)
 }
 
-// Version returns the version that the last write had.
-func (s *Store) Version() string { return strconv.FormatInt(s.version, 10) }
+// Version returns the number of the last write.
+func (s *Store) Version() int64 { return s.version }
 
 // Objects returns the present objects of a resource, sorted by name. They must not be changed.
 func (s *Store) Objects(resource string) []Object {
@@ -177,21 +166,9 @@ func (s *Store) Objects(resource string) []Object {
 // PodImages returns the images of the running Pods of a Deployment, by its UID.
 func (s *Store) PodImages(uid types.UID) string { return s.podImages[uid] }
 
-// Policies describes the policies in force, and whether the namespace is terminating.
-func (s *Store) Policies() string {
-	return fmt.Sprint(s.rewrites, s.refused, s.terminating, s.strips, s.retells, s.odd, s.rivals)
-}
-
-// HasPolicies reports whether a policy is in force, or the namespace terminating.
-func (s *Store) HasPolicies() bool { return s.Policies() != new(Store).Policies() }
-
-// of returns the table of a resource, nil if there is none.
+// of returns the table of a resource.
 func (s *Store) of(resource string) *objects {
-	i := slices.IndexFunc(s.tables, func(table *objects) bool { return table.group.Resource == resource })
-	if i < 0 {
-		return nil
-	}
-	return s.tables[i]
+	return s.tables[slices.IndexFunc(s.tables, func(table *objects) bool { return table.GroupResource.Resource == resource })]
 }
 
 // Request is a request to read or write one object. Verb is get, create, patch or delete, or put for an external service.
@@ -221,7 +198,7 @@ func (s *Store) Serve(r *Request) (Object, error) {
 		if object := o.present[r.Name]; object != nil {
 			return object, nil
 		}
-		return nil, apierrors.NewNotFound(o.group, r.Name)
+		return nil, apierrors.NewNotFound(o.GroupResource, r.Name)
 	case "create":
 		object := copyOf(r.Object)
 		noteManager(nil, object, true)
@@ -258,41 +235,35 @@ func (s *Store) Serve(r *Request) (Object, error) {
 		}
 		return nil, err
 	}
-	return nil, apierrors.NewMethodNotSupported(o.group, r.Verb)
+	return nil, apierrors.NewMethodNotSupported(o.GroupResource, r.Verb)
 }
 
 // checkCreation returns why an object must not be created: admission decides before the name does.
 func (s *Store) checkCreation(o *objects, r *Request) error {
-	if s.terminating {
-		err := apierrors.NewForbidden(o.group, r.Name, errors.New("the namespace is being terminated"))
+	if s.Terminating {
+		err := apierrors.NewForbidden(o.GroupResource, r.Name, errors.New("the namespace is being terminated"))
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
 		return err
 	}
-	if err := s.checkPolicy(o, r); err != nil {
-		return err
-	}
-	if o.present[r.Name] != nil {
-		return apierrors.NewAlreadyExists(o.group, r.Name)
-	}
-	return nil
+	return s.checkPolicy(o, r)
 }
 
 // checkPolicy returns the refusal of the policy that refuses writes, if one is in force. It sees a write that is
 // valid, and whose preconditions are met.
 func (s *Store) checkPolicy(o *objects, r *Request) error {
-	if r.path() != s.refused {
+	if r.path() != s.Refused {
 		return nil
 	}
 	text := "a policy refuses it"
-	if s.odd = s.retells && !s.odd; s.odd {
+	if s.odd = s.Retells && !s.odd; s.odd {
 		text = "a policy refuses it again"
 	}
-	return apierrors.NewForbidden(o.group, r.Name, errors.New(text))
+	return apierrors.NewForbidden(o.GroupResource, r.Name, errors.New(text))
 }
 
 // Do does what a user does. Rewrite is a policy that is in force from then on.
 func (s *Store) Do(op Op) {
-	s.rewrites = s.rewrites || op.Verb == Rewrite
+	s.Rewrites = s.Rewrites || op.Verb == Rewrite
 	op.Do(s)
 }
 
@@ -301,7 +272,7 @@ func (s *Store) Get(resource, name string) Object { return s.of(resource).presen
 
 // Create implements User.
 func (s *Store) Create(resource string, object Object) {
-	if o := s.of(resource); o.present[object.GetName()] == nil && !s.terminating {
+	if o := s.of(resource); o.present[object.GetName()] == nil && !s.Terminating {
 		s.must(s.create(o, s.admit(object)))
 	}
 }
@@ -330,46 +301,13 @@ func (s *Store) Delete(resource, name string, propagation metav1.DeletionPropaga
 	}
 }
 
-// Terminate deletes the namespace, which is terminating from then on.
-func (s *Store) Terminate() { s.terminating = true }
-
-// RefuseWrites lets a policy refuse the writes to a resource, or to a subresource such as foos/status; with ""
-// it ends that.
-func (s *Store) RefuseWrites(path string) { s.refused = path }
-
-// Refused returns what RefuseWrites was called with last.
-func (s *Store) Refused() string { return s.refused }
-
-// RetellRefusals makes the text of each refusal differ from that of the last one.
-func (s *Store) RetellRefusals() { s.retells = true }
-
-// StripOwners lets a policy remove the owner references from every Deployment that is written.
-func (s *Store) StripOwners() { s.strips = true }
-
-// Strips reports whether that policy is in force.
-func (s *Store) Strips() bool { return s.strips }
-
-// Contend lets another client delete each Deployment that has not RivalReplicas, and scale the next one to that, in
-// turns, that many times in all.
-func (s *Store) Contend(times int) { s.rivals = times }
-
 // Now implements User.
 func (s *Store) Now() metav1.Time { return s.now() }
 
-// Collect and RollOut are one step of the garbage collector, and of the Deployment controller or a rival, about one
-// object. They report whether it changed anything.
-func (s *Store) Collect(resource, name string) bool {
-	before := s.version
-	if object := s.of(resource).present[name]; object != nil {
-		s.collectOne(s.of(resource), object)
-	}
-	return s.version != before
-}
-
-// RollOut is described with Collect.
+// RollOut is one step of the Deployment controller, or of a rival. It reports whether it changed anything.
 func (s *Store) RollOut(name string) bool {
 	before := s.version
-	if deployment, ok := s.deployments.present[name].(*appsv1.Deployment); ok {
+	if deployment, ok := s.Get(Deployments, name).(*appsv1.Deployment); ok {
 		s.rollOutOne(deployment)
 	}
 	return s.version != before
@@ -379,12 +317,8 @@ func (s *Store) RollOut(name string) bool {
 // stored: without the change that removed its last finalizer.
 func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	s.version++
-	version := s.version
-	if s.apart {
-		o.version++
-		version = o.version
-	}
-	object.SetResourceVersion(strconv.FormatInt(version, 10))
+	o.version++
+	object.SetResourceVersion(strconv.FormatInt(o.version, 10))
 	stored := copyOf(object)
 	if s.share != nil {
 		stored = s.share(stored)
@@ -394,17 +328,17 @@ func (s *Store) store(o *objects, kind watch.EventType, object Object) {
 	} else {
 		o.present[object.GetName()] = stored
 	}
-	s.stored(o.group.Resource, Event{kind, stored})
+	s.stored(o.GroupResource.Resource, Event{kind, stored})
 }
 
 // State returns the present state. The caller must not change the objects.
 func (s *Store) State() State {
 	state := State{Foos: map[string]*v1alpha1.Foo{}, Deployments: map[string]*appsv1.Deployment{}}
-	for name := range s.foos.present {
-		state.Foos[name] = s.foos.present[name].(*v1alpha1.Foo)
+	for name, foo := range s.of(Foos).present {
+		state.Foos[name] = foo.(*v1alpha1.Foo)
 	}
-	for name := range s.deployments.present {
-		state.Deployments[name] = s.deployments.present[name].(*appsv1.Deployment)
+	for name, deployment := range s.of(Deployments).present {
+		state.Deployments[name] = deployment.(*appsv1.Deployment)
 	}
 	return state
 }
@@ -413,23 +347,6 @@ func (s *Store) must(err error) {
 	if err != nil {
 		panic(err)
 	}
-}
-
-// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
-func (s *Store) admit(object Object) Object {
-	deployment, ok := object.(*appsv1.Deployment)
-	if !ok {
-		return object
-	}
-	if s.strips {
-		deployment.OwnerReferences = nil
-	}
-	for i := range deployment.Spec.Template.Spec.Containers {
-		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.rewrites && !strings.HasPrefix(*image, Mirror) {
-			*image = Mirror + *image
-		}
-	}
-	return deployment
 }
 
 func copyOf[T Object](object T) T {

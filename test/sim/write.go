@@ -43,15 +43,11 @@ import (
 // create stores a new object.
 func (s *Store) create(o *objects, object Object) error {
 	if o.present[object.GetName()] != nil {
-		return apierrors.NewAlreadyExists(o.group, object.GetName())
+		return apierrors.NewAlreadyExists(o.GroupResource, object.GetName())
 	}
 	stored.SetDefaults(object)
-	s.uids++
-	object.SetUID(types.UID(fmt.Sprintf("uid-%d-%s", s.uids, object.GetName())))
-	if s.apart {
-		o.uids++
-		object.SetUID(types.UID(fmt.Sprintf("uid-%s-%d-%s", o.group.Resource, o.uids, object.GetName())))
-	}
+	o.uids++
+	object.SetUID(types.UID(fmt.Sprintf("uid-%s-%d-%s", o.GroupResource.Resource, o.uids, object.GetName())))
 	object.SetNamespace(Namespace)
 	object.SetGeneration(1)
 	object.SetCreationTimestamp(s.now().Rfc3339Copy())
@@ -82,10 +78,10 @@ func (s *Store) checkPreconditions(o *objects, name string, conditions *metav1.P
 	object := o.present[name]
 	switch {
 	case object == nil:
-		return apierrors.NewNotFound(o.group, name)
+		return apierrors.NewNotFound(o.GroupResource, name)
 	case conditions == nil:
 	case conditions.UID != nil && *conditions.UID != object.GetUID() || conditions.ResourceVersion != nil && *conditions.ResourceVersion != object.GetResourceVersion():
-		return apierrors.NewConflict(o.group, name, errors.New("the preconditions are not met"))
+		return apierrors.NewConflict(o.GroupResource, name, errors.New("the preconditions are not met"))
 	}
 	return nil
 }
@@ -97,9 +93,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 	}
 	old := o.present[name]
 	object := copyOf(old)
-	finalizers := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(f string) bool {
-		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
-	})
+	finalizers := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), isPropagation)
 	if options.PropagationPolicy != nil {
 		switch *options.PropagationPolicy {
 		case metav1.DeletePropagationForeground:
@@ -111,7 +105,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 	if len(finalizers) == 0 {
 		if p := options.Preconditions; p != nil && p.ResourceVersion != nil && len(old.GetFinalizers()) > 0 {
 			// The API server compares the version of an update that it did not make.
-			return apierrors.NewConflict(o.group, name, errors.New("the preconditions are not met"))
+			return apierrors.NewConflict(o.GroupResource, name, errors.New("the preconditions are not met"))
 		}
 		s.store(o, watch.Deleted, object)
 		return nil
@@ -134,7 +128,7 @@ func (s *Store) remove(o *objects, name string, options metav1.DeleteOptions) er
 func (s *Store) patch(o *objects, r *Request) (Object, error) {
 	before := o.present[r.Name]
 	if before == nil {
-		return nil, apierrors.NewNotFound(o.group, r.Name)
+		return nil, apierrors.NewNotFound(o.GroupResource, r.Name)
 	}
 	text, err := json.Marshal(before)
 	if err == nil && r.PatchType == types.StrategicMergePatchType {
@@ -150,7 +144,7 @@ func (s *Store) patch(o *objects, r *Request) (Object, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if merged.GetResourceVersion() != before.GetResourceVersion() {
-		return nil, apierrors.NewConflict(o.group, r.Name, errors.New("the object has been modified"))
+		return nil, apierrors.NewConflict(o.GroupResource, r.Name, errors.New("the object has been modified"))
 	}
 	if r.Subresource == "status" {
 		if err := s.checkPolicy(o, r); err != nil {
@@ -163,7 +157,7 @@ func (s *Store) patch(o *objects, r *Request) (Object, error) {
 	}
 	controllers := slices.DeleteFunc(slices.Clone(merged.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return !ptr.Deref(ref.Controller, false) })
 	if len(controllers) > 1 {
-		kind, path := schema.GroupKind{Group: o.group.Group, Kind: reflect.TypeOf(before).Elem().Name()}, validation.NewPath("metadata", "ownerReferences")
+		kind, path := schema.GroupKind{Group: o.Group, Kind: reflect.TypeOf(before).Elem().Name()}, validation.NewPath("metadata", "ownerReferences")
 		return nil, apierrors.NewInvalid(kind, r.Name, validation.ErrorList{validation.Invalid(path, nil, "only one can be the controller")})
 	}
 	if err := s.checkPolicy(o, r); err != nil {
@@ -175,6 +169,23 @@ func (s *Store) patch(o *objects, r *Request) (Object, error) {
 	noteManager(before, merged, true)
 	s.replace(o, s.admit(merged))
 	return merged, nil
+}
+
+// admit returns the object as the policy of Rewrite changes Deployments, if that is in force.
+func (s *Store) admit(object Object) Object {
+	deployment, ok := object.(*appsv1.Deployment)
+	if !ok {
+		return object
+	}
+	if s.Strips {
+		deployment.OwnerReferences = nil
+	}
+	for i := range deployment.Spec.Template.Spec.Containers {
+		if image := &deployment.Spec.Template.Spec.Containers[i].Image; s.Rewrites && !strings.HasPrefix(*image, stored.Mirror) {
+			*image = stored.Mirror + *image
+		}
+	}
+	return deployment
 }
 
 // field returns that field of an object, an invalid value if there is none.
@@ -204,37 +215,31 @@ func sameIntent(a, b Object) bool {
 // others. The store records that of the controller, for the fields that it repairs. What it has created it
 // manages for ever: the selector is immutable.
 
-// managedPaths are the paths of those fields that have a value.
-func managedPaths(deployment *appsv1.Deployment) map[string]fieldpath.Path {
-	paths := map[string]fieldpath.Path{"selector": fieldpath.MakePathOrDie("spec", "selector"), "replicas": fieldpath.MakePathOrDie("spec", "replicas")}
-	if ImageOf(deployment) != "" {
-		paths["image"] = fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", containerName), "image")
-	}
-	if _, ok := deployment.Labels[managedByLabel]; ok {
-		paths["label"] = fieldpath.MakePathOrDie("metadata", "labels", managedByLabel)
-	}
-	if len(deployment.OwnerReferences) > 0 {
-		paths["owners"] = fieldpath.MakePathOrDie("metadata", "ownerReferences")
-	}
-	if ref := metav1.GetControllerOfNoCopy(deployment); ref != nil {
-		paths["controller"] = fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(ref.UID)))
-	}
-	return paths
+// managedField is one of those fields, with its value.
+type managedField struct {
+	path  fieldpath.Path
+	value any
 }
 
-// managedValue returns the value at one of those paths.
-func managedValue(deployment *appsv1.Deployment, field string) any {
-	switch field {
-	case "replicas":
-		return *deployment.Spec.Replicas
-	case "image":
-		return ImageOf(deployment)
-	case "label":
-		return deployment.Labels[managedByLabel]
-	case "controller":
-		return metav1.GetControllerOfNoCopy(deployment).String()
+// managedFields returns those fields that have a value.
+func managedFields(deployment *appsv1.Deployment) map[string]managedField {
+	at, owners := fieldpath.MakePathOrDie, []any{"metadata", "ownerReferences"}
+	fields := map[string]managedField{
+		"selector": {path: at("spec", "selector")}, "replicas": {at("spec", "replicas"), ptr.Deref(deployment.Spec.Replicas, 1)},
 	}
-	return nil
+	if image := ImageOf(deployment); image != "" {
+		fields["image"] = managedField{at("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", stored.Container), "image"), image}
+	}
+	if label, ok := deployment.Labels[stored.ManagedBy]; ok {
+		fields["label"] = managedField{at("metadata", "labels", stored.ManagedBy), label}
+	}
+	if len(deployment.OwnerReferences) > 0 {
+		fields["owners"] = managedField{path: at(owners...)}
+	}
+	if ref := metav1.GetControllerOfNoCopy(deployment); ref != nil {
+		fields["controller"] = managedField{at(append(owners, fieldpath.KeyByFields("uid", string(ref.UID)))...), ref.String()}
+	}
+	return fields
 }
 
 // noteManager records a write that changes before to after, before admission. before is nil if it creates the object.
@@ -248,14 +253,14 @@ func noteManager(before, after Object, byController bool) {
 		return
 	}
 	stored.SetDefaults(after)
-	former, managed, paths := &appsv1.Deployment{}, []string{}, managedPaths(deployment)
+	old, managed, fields := map[string]managedField{}, []string{}, managedFields(deployment)
 	if before != nil {
-		former = before.(*appsv1.Deployment)
-		managed = slices.DeleteFunc(managedByController(former), func(field string) bool { return paths[field] == nil })
+		former := before.(*appsv1.Deployment)
+		old = managedFields(former)
+		managed = slices.DeleteFunc(managedByController(former), func(field string) bool { return fields[field].path == nil })
 	}
-	old := managedPaths(former)
-	for field := range paths {
-		if before == nil || old[field] == nil || managedValue(former, field) != managedValue(deployment, field) {
+	for field, is := range fields {
+		if was := old[field]; was.path == nil || was.value != is.value {
 			managed = slices.DeleteFunc(managed, func(other string) bool { return other == field })
 			if byController {
 				managed = append(managed, field)
@@ -276,14 +281,14 @@ func managedByController(deployment *appsv1.Deployment) []string {
 
 // NormalizeManagers replaces the managed fields of a Deployment of an API server by what the store would have.
 func NormalizeManagers(deployment *appsv1.Deployment) {
-	managed, paths := []string{}, managedPaths(deployment)
+	managed, all := []string{}, managedFields(deployment)
 	for _, entry := range deployment.ManagedFields {
 		var fields fieldpath.Set
 		if entry.Manager != fieldManager || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil {
 			continue
 		}
-		for field, path := range paths {
-			if fields.Has(path) {
+		for field, is := range all {
+			if fields.Has(is.path) {
 				managed = append(managed, field)
 			}
 		}

@@ -164,10 +164,8 @@ func (j *cronTabJudge) Note(c *explore.ClusterState) explore.Judge {
 }
 
 func exploredCronTab(store *sim.Store) *alphav1.CronTab {
-	for _, object := range store.Objects(exploredCronTabs) {
-		return object.(*alphav1.CronTab)
-	}
-	return nil
+	cronTab, _ := store.Get(exploredCronTabs, "x").(*alphav1.CronTab)
+	return cronTab
 }
 
 // runOfExplored returns when the run of a Job was due, and whether a user asked for it.
@@ -326,7 +324,7 @@ func (j *cronTabJudge) deleted(w *explore.Write, acting *alphav1.CronTab, violat
 // Rest implements explore.Judge.
 func (j *cronTabJudge) Rest(c *explore.ClusterState) (violations []string) {
 	violated := func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
-	cronTab, refused := exploredCronTab(c.Store), c.Store.Refused()
+	cronTab, refused := exploredCronTab(c.Store), c.Store.Refused
 	active, ended := 0, map[batchv1.JobConditionType]int{}
 	for _, object := range c.Store.Objects(exploredJobs) {
 		switch job := object.(*batchv1.Job); {

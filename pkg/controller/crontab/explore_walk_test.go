@@ -40,9 +40,9 @@ func TestRandom(t *testing.T) {
 		jobs := rapid.SampledFrom([]func(*sim.Store, string){func(*sim.Store, string) {}, completes, vanish}).Draw(r, "jobs")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(walkedOperations()), 5, 25).Draw(r, "operations")
 		faults := rapid.IntRange(0, 8).Draw(r, "faults")
-		return exploredKind(jobs), explore.Scope{
-			Operations: slices.Concat([]explore.Operation{restore()}, drawn, []explore.Operation{suspend(false), refuse(""), follow(alphav1.AllowConcurrent), reschedule(never)}), Budget: explore.Budget{Deviations: faults},
-		}
+		last := []explore.Operation{suspend(false), refuse(""), follow(alphav1.AllowConcurrent), reschedule(never)}
+		operations := slices.Concat([]explore.Operation{restore()}, drawn, last)
+		return exploredKind(jobs), explore.Scope{Start: explore.Start{Then: operations}, Budget: explore.Budget{Deviations: faults}}
 	})
 }
 
@@ -130,7 +130,7 @@ func reschedule(schedule string) explore.Operation {
 }
 
 func refuse(path string) explore.Operation {
-	return explore.Operation{Story: "a policy refuses " + path, Do: func(store *sim.Store) { store.RefuseWrites(path) }}
+	return explore.Operation{Story: "a policy refuses " + path, Do: func(store *sim.Store) { store.Refused = path }}
 }
 
 func deleteCronTab() explore.Operation {

@@ -55,12 +55,11 @@ type fault struct {
 	// start, budget and a part of the first operation are the scope in which the fault is found. A budget without
 	// deviations is tried first.
 	start, budget, first string
-	// deviation is what has to happen inside a sync, if anything. without are deviations that the scope is without, so
-	// that it is small enough.
-	deviation, without string
+	// without are deviations that the scope is without, so that it is small enough.
+	without string
 }
 
-var header = regexp.MustCompile(`(?m)^(Mend|Start|Budget|First|Deviation|Without): (.+)$`)
+var header = regexp.MustCompile(`(?m)^(Mend|Start|Budget|First|Without): (.+)$`)
 
 // readFaults returns the faults of those names, or all, in the order of their names.
 func readFaults(root string, names []string) (faults []fault, err error) {
@@ -75,7 +74,7 @@ func readFaults(root string, names []string) (faults []fault, err error) {
 		f.what, _, _ = strings.Cut(text, "\n\n")
 		f.what = strings.ReplaceAll(f.what, "\n", " ")
 		for _, line := range header.FindAllStringSubmatch(text, -1) {
-			*map[string]*string{"Mend": &f.mend, "Start": &f.start, "Budget": &f.budget, "First": &f.first, "Deviation": &f.deviation, "Without": &f.without}[line[1]] = line[2]
+			*map[string]*string{"Mend": &f.mend, "Start": &f.start, "Budget": &f.budget, "First": &f.first, "Without": &f.without}[line[1]] = line[2]
 		}
 		if !isPatch || f.start == "" || f.budget == "" {
 			readErr = cmp.Or(readErr, fmt.Errorf("%s: no patch, no Start or no Budget", path))
