@@ -316,8 +316,8 @@ func deploymentTerminating(d *appsv1.Deployment) {
 	d.DeletionTimestamp, d.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
-// available and pods give the Deployment the status of a finished rollout, and of one in progress.
-var available, pods = fixtures.Available, fixtures.Pods
+// available gives the Deployment the status of a finished rollout.
+var available = fixtures.Available
 
 // summary is a status in one line: "gen=1 available=1 replicas=1 True/DeploymentAvailable".
 func summary(foo *v1alpha1.Foo) string {

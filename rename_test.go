@@ -39,6 +39,9 @@ import (
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
+// pods gives the Deployment the status of a rollout in progress.
+var pods = fixtures.Pods
+
 func recreate(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
 
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has

@@ -37,8 +37,6 @@ import (
 	fooclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
-const managedBy = "app.kubernetes.io/managed-by"
-
 // env is a namespace of one test and the controller that works in that namespace only, so
 // that tests can run in parallel.
 type env struct {
@@ -118,16 +116,20 @@ func (e *env) must(err error) {
 }
 
 // kubectl runs a kubectl command in the env's namespace.
-func (e *env) kubectl(arguments string) string {
+func (e *env) kubectl(arguments string) {
 	e.Helper()
-	return sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
+	sh(e.T, "kubectl --namespace="+e.namespace+" "+arguments)
 }
+
+// +drop:memcached,crontab,node
 
 // apply applies a manifest in the env's namespace.
 func (e *env) apply(manifest string) {
 	e.Helper()
 	e.kubectl("apply -f - <<'EOF'\n" + manifest + "\nEOF")
 }
+
+// +drop:end
 
 // +drop:node,webhooks
 
@@ -205,25 +207,35 @@ func (e *env) foos() fooclient.FooInterface {
 }
 
 // newFoo returns a Foo that asks for one replica of a Deployment with the Foo's name.
-func newFoo(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
-	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name}}
+func newFoo(name string) *v1alpha1.Foo {
+	return &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name}}
+}
+
+// +drop:node
+
+// createWith creates a Foo with these changes.
+func (e *env) createWith(name string, changes ...func(*v1alpha1.FooSpec)) {
+	e.Helper()
+	foo := newFoo(name)
 	for _, change := range changes {
 		change(&foo.Spec)
 	}
-	return foo
+	createObject(e, e.foos(), foo)
 }
 
 func deploymentName(name string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.DeploymentName = name }
 }
 
+// +drop:end
+
 func replicas(count int32) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.Replicas = &count }
 }
 
-func (e *env) create(name string, changes ...func(*v1alpha1.FooSpec)) *v1alpha1.Foo {
+func (e *env) create(name string) *v1alpha1.Foo {
 	e.Helper()
-	return createObject(e, e.foos(), newFoo(name, changes...))
+	return createObject(e, e.foos(), newFoo(name))
 }
 
 // update changes Foo x, and tries again after a conflict, for a few seconds: during a rollout other writers may be

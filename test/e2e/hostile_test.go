@@ -152,7 +152,8 @@ func TestHostileMemory(t *testing.T) {
 	e.environment = fmt.Sprintf("MEMORY_LIMIT=%d", podLimitMiB<<20)
 	resources := []schema.GroupVersionResource{schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), appsv1.SchemeGroupVersion.WithResource("deployments")}
 	e.eachFoo(count, func(name string) error {
-		foo := newFoo(name, replicas(0))
+		foo := newFoo(name)
+		replicas(0)(&foo.Spec)
 		if _, err := e.foos().Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func TestNodeLeader(t *testing.T) {
 func TestNodeDrain(t *testing.T) {
 	e := newEnv(t)
 	e.awaitControllers()
-	e.create("x", replicas(2))
+	e.createWith("x", replicas(2))
 	e.awaitReady("x")
 	pod, former := e.awaitLeader("")
 	node := pod.Spec.NodeName

@@ -90,11 +90,16 @@ func (e *env) awaitPage(url string) {
 	})
 }
 
+// get returns the command that prints that field.
+func (e *env) get(object, field string) string {
+	return "kubectl --namespace=" + e.namespace + " get " + object + " --output=jsonpath='" + field + "'"
+}
+
 // TestNodeFoo reaches nginx over the address of the Pod and over a Service, and uses what simulated
 // nodes lack.
 func TestNodeFoo(t *testing.T) {
 	e := newEnv(t)
-	e.create("web", replicas(2))
+	e.createWith("web", replicas(2))
 	e.awaitReady("web")
 	pods, err := runningPods(t.Context(), e.namespace, "controller=web")
 	e.must(err)
@@ -105,10 +110,10 @@ func TestNodeFoo(t *testing.T) {
 		e.awaitPage("http://" + pod.Status.PodIP)
 	}
 	e.kubectl("expose deployment/web --port=80")
-	e.awaitPage("http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'")))
+	e.awaitPage("http://" + sh(t, e.get("service/web", "{.spec.clusterIP}")))
 
-	mustContain(t, e.kubectl("logs deployment/web --all-pods"), "GET / HTTP/1.1")
-	mustContain(t, e.kubectl("exec deployment/web -- cat /etc/nginx/nginx.conf"), "listen 80")
+	mustContain(t, sh(t, "kubectl logs deployment/web --all-pods --namespace="+e.namespace), "GET / HTTP/1.1")
+	mustContain(t, sh(t, "kubectl exec deployment/web --namespace="+e.namespace+" -- cat /etc/nginx/nginx.conf"), "listen 80")
 	forward := start(t, shared.home, "kubectl --namespace="+e.namespace+" port-forward deployment/web :80")
 	forward.awaitOutput("Forwarding from 127.0.0.1:")
 	_, rest, _ := strings.Cut(forward.output(), "127.0.0.1:")
@@ -151,13 +156,13 @@ func TestNodePods(t *testing.T) {
 // since the nodes route requests to a Pod that terminates until they see that it does.
 func TestNodeRename(t *testing.T) {
 	e := newEnv(t)
-	e.create("x", deploymentName("before"), replicas(2))
+	e.createWith("x", deploymentName("before"), replicas(2))
 	e.awaitReady("x")
 	e.kubectl(`patch deployment before --patch '{"spec": {"template": {"spec": {"containers": [{"name": "nginx", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]}}}}'`)
 	e.kubectl("rollout status deployment/before --timeout=3m")
 	e.awaitReady("x")
 	e.apply("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {controller: x}, ports: [{port: 80}]}}")
-	url := "http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'"))
+	url := "http://" + sh(t, e.get("service/web", "{.spec.clusterIP}"))
 	e.awaitPage(url)
 
 	pause := time.NewTicker(20 * time.Millisecond)
@@ -178,7 +183,7 @@ func TestNodeRename(t *testing.T) {
 		return err
 	})
 	t.Logf("%d requests during the rename", load.stop())
-	mustContain(t, e.kubectl("get deployment after --output=yaml"), "preStop:", "seconds: 5")
+	mustContain(t, sh(t, "kubectl get deployment after --output=yaml --namespace="+e.namespace), "preStop:", "seconds: 5")
 }
 
 // +drop:memcached
@@ -218,11 +223,6 @@ func TestNodeCronTab(t *testing.T) {
 	e.kubectl("wait --for=delete --timeout=3m job/" + first)
 	e.kubectl("wait --for=delete --timeout=3m pod --selector=batch.kubernetes.io/job-name=" + first)
 	shUntil(t, e.get("crontab/long", active), `^long-\S+$`)
-}
-
-// get returns the command that prints that field.
-func (e *env) get(object, field string) string {
-	return "kubectl --namespace=" + e.namespace + " get " + object + " --output=jsonpath='" + field + "'"
 }
 
 // startRuns creates a CronTab that starts a Job every ten seconds.

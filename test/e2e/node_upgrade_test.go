@@ -44,7 +44,7 @@ func TestNodeUpgrade(t *testing.T) {
 	deploy, deployFormer := "make deploy IMG="+testImage, formerManifests()
 	steady.roll(deployFormer, formerImage)
 
-	steady.create("web", replicas(2))
+	steady.createWith("web", replicas(2))
 	// +drop:memcached
 	steady.applyMemcached("items", 2)
 	steady.awaitMemcached("items", 2)
@@ -119,7 +119,7 @@ func (e *env) roll(install, image string) {
 // beginRename renames the Deployment of a Foo. A quota keeps the Pods of the new one from being created.
 func (e *env) beginRename() {
 	e.Helper()
-	e.create("x", deploymentName("before"), replicas(2))
+	e.createWith("x", deploymentName("before"), replicas(2))
 	e.awaitReady("x")
 	e.kubectl("create quota pods --hard=pods=2")
 	e.kubectl("wait --for=jsonpath='{.status.used.pods}'=2 --timeout=3m quota/pods")
@@ -133,7 +133,7 @@ func (e *env) endRename() {
 	e.kubectl("delete quota pods")
 	e.kubectl("wait --for=delete --timeout=3m deployment/before")
 	e.awaitReady("x")
-	if available := strings.TrimSpace(e.kubectl("get deployment/after --output='jsonpath={.status.availableReplicas}'")); available != "2" {
+	if available := sh(e.T, e.get("deployment/after", "{.status.availableReplicas}")); available != "2" {
 		e.Errorf("%s Pods of the new Deployment are available", available)
 	}
 }

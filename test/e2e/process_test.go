@@ -244,6 +244,8 @@ func shOnCleanup(t *testing.T, commands ...string) {
 	})
 }
 
+// +drop:webhooks,node,newkind
+
 // shUntil runs the command line until its output matches the pattern.
 func shUntil(t *testing.T, command, pattern string) {
 	t.Helper()
@@ -263,6 +265,8 @@ func shUntil(t *testing.T, command, pattern string) {
 	})
 	t.Logf("$ %s   (as expected after %s)\n%s", command, time.Since(began).Round(time.Millisecond), output)
 }
+
+// +drop:end
 
 // try runs a command line and returns its stdout and stderr.
 func try(t *testing.T, command string) (string, error) {
