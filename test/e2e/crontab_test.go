@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 )
 
 // backup is a container of a CronTab. The cluster's simulated nodes complete its Pods at once.
@@ -47,12 +46,6 @@ func TestWalkthrough7(t *testing.T) {
 func TestCronTab(t *testing.T) {
 	t.Parallel()
 	startEnv(t, "--controllers=crontab").script("crontab")
-}
-
-// runNow starts a run as docs/crontab.md tells.
-func (e *env) runNow(name string) {
-	e.Helper()
-	e.kubectl("annotate crontab " + name + " alpha.ianlewis.org/run-at=" + time.Now().UTC().Format(time.RFC3339) + " --overwrite")
 }
 
 // createCronTabVictims creates a CronTab, and a Job of others.

@@ -29,12 +29,6 @@ func (e *env) applyMemcached(name string, size int) {
 	e.apply(fmt.Sprintf("{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: %s}, spec: {size: %d}}", name, size))
 }
 
-// awaitMemcached waits until that many Pods of the Memcached are ready.
-func (e *env) awaitMemcached(name string, size int) {
-	e.Helper()
-	e.kubectl(fmt.Sprintf("wait --for=jsonpath='{.status.readyReplicas}'=%d --timeout=3m memcached/%s", size, name))
-}
-
 // TestWalkthrough6 runs the commands of walkthrough 6.
 func TestWalkthrough6(t *testing.T) {
 	t.Parallel()
@@ -43,9 +37,6 @@ func TestWalkthrough6(t *testing.T) {
 	e.controller.stop()
 	e.controller.requireNoErrors()
 }
-
-// endpointsOf prints the addresses of the Pods that are ready, of a Service.
-const endpointsOf = "kubectl get endpointslices -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses[*]}' --selector=kubernetes.io/service-name="
 
 // TestMemcached has what a simulated API server would not show of the Memcached contract.
 func TestMemcached(t *testing.T) {

@@ -188,6 +188,15 @@ func TestNodeRename(t *testing.T) {
 
 // +drop:memcached
 
+// awaitMemcached waits until that many Pods of the Memcached are ready.
+func (e *env) awaitMemcached(name string, size int) {
+	e.Helper()
+	e.kubectl(fmt.Sprintf("wait --for=jsonpath='{.status.readyReplicas}'=%d --timeout=3m memcached/%s", size, name))
+}
+
+// endpointsOf prints the addresses of the Pods that are ready, of a Service.
+const endpointsOf = "kubectl get endpointslices -o jsonpath='{.items[*].endpoints[?(@.conditions.ready)].addresses[*]}' --selector=kubernetes.io/service-name="
+
 // TestNodeMemcached stores an item in each node that the Service of a Memcached names, and reads it.
 func TestNodeMemcached(t *testing.T) {
 	e := newEnv(t)
@@ -203,6 +212,12 @@ func TestNodeMemcached(t *testing.T) {
 // +drop:end
 
 // +drop:crontab
+
+// runNow starts a run as docs/crontab.md tells.
+func (e *env) runNow(name string) {
+	e.Helper()
+	e.kubectl("annotate crontab " + name + " alpha.ianlewis.org/run-at=" + time.Now().UTC().Format(time.RFC3339) + " --overwrite")
+}
 
 // TestNodeCronTab starts runs that complete, fail and are replaced.
 func TestNodeCronTab(t *testing.T) {
