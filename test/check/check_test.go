@@ -195,6 +195,33 @@ func TestFewest(t *testing.T) {
 	}
 }
 
+// TestAvailabilityByChance: how many replicas are available while a Deployment follows what a user has written into it
+// differs from run to run, and so does what others report of Pods that a user deletes.
+func TestAvailabilityByChance(t *testing.T) {
+	edits, deletesPods := step{On: selector{Kind: "Deployment"}}, step{On: selector{Kind: "Pod"}, Delete: "Background"}
+	for name, test := range map[string]struct {
+		step      step
+		available int
+		want      int
+	}{
+		"fewer are a finding":                 {step{}, 1, 1},
+		"not during a user's rollout":         {edits, 1, 0},
+		"none at all, also then":              {edits, 0, 1},
+		"not while a user deletes Pods":       {deletesPods, 0, 0},
+		"the deletion of others is no excuse": {step{On: selector{Kind: "Deployment"}, Delete: "Background"}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &checker{suite: &suite{}}
+			r := &run{trial: c.withoutFault(&scenario{Steps: []step{test.step}}), check: c}
+			r.want.extremes = map[string]int{"fewest deployments": -2}
+			r.extremes = map[string]int{"fewest deployments": -test.available}
+			if r.judgeExtremes(); len(r.findings) != test.want {
+				t.Errorf("findings %+v, want %d", r.findings, test.want)
+			}
+		})
+	}
+}
+
 // TestReports encodes a finding, a fault that was not reached, and a run that passed.
 func TestReports(t *testing.T) {
 	failed := []finding{{Judge: "end", Message: "m", Run: "a"}}

@@ -247,11 +247,14 @@ func extremes(versions []trace.Version, prepared int, owners string) map[string]
 }
 
 // judgeExtremes adds findings if an owner had more dependents than without the fault, or fewer replicas available. A
-// user who deletes Pods takes replicas away, and when others report that is chance.
+// user who deletes Pods takes replicas away, and when others report that is chance. So is how many are available while a
+// Deployment follows what a user has written into it: then only none at all is a finding.
 func (r *run) judgeExtremes() {
 	deletesPods := slices.ContainsFunc(r.Steps, func(one step) bool { return one.Delete != "" && one.On.Kind == "Pod" })
+	writes := slices.ContainsFunc(r.Steps, func(one step) bool { return one.Delete == "" && one.On.Kind != "" })
 	for what, n := range r.extremes {
-		if usual := r.want.extremes[what]; n > usual && !r.check.suite.ignores(what+" ") && (n > 0 || !deletesPods) {
+		usual, isChance := r.want.extremes[what], n <= 0 && deletesPods || n < 0 && writes
+		if n > usual && !isChance && !r.check.suite.ignores(what+" ") {
 			r.find("peak", "%s of an owner at the same time: %d, and %d without the fault", what, max(n, -n), max(usual, -usual))
 		}
 	}
