@@ -159,10 +159,11 @@ func TestRename(t *testing.T) {
 		"the module is no image":             {"x.md", "example.com/sample-controller/pkg registry.example.com/sample-controller:dev", "github.com/acme/widgets/pkg registry.example.com/my-app:dev"},
 		"the group is no package":            {"x.go", "samplecontroller.k8s.io pkg/apis/samplecontroller SamplecontrollerV1alpha1", "net.acme.io pkg/apis/net NetV1"},
 		"versions of the group are replaced": {"x.go", "samplecontroller.k8s.io/v1alpha1 v1alpha1.Foo Samplecontroller().V1alpha1() foos.v1beta1.samplecontroller.k8s.io", "net.acme.io/v1 v1.HTTPWidget Net().V1() httpwidgets.v2.net.acme.io"},
+		"beside an import of another module": {"x.go", "\n\t\"k8s.io/apimachinery/pkg/apis/meta/v1\"\n w.apply(\"v1beta1\")", "\n\t\"k8s.io/apimachinery/pkg/apis/meta/v1\"\n w.apply(\"v2\")"},
 		"versions of other groups stay":      {"x.go", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1", ""},
 		"a plural tells whose it is":         {"x.go", "/pkg/apis/m foos.v1beta1 bars.v1beta1", "/pkg/apis/m httpwidgets.v2 bars.v1beta1"},
 		"a made kind has its own versions":   {"pkg/apis/billing/v1alpha1/doc.go", "package v1alpha1", ""},
-		"also where it is used":              {"x.go", "\n\t\"acme/pkg/apis/billing/v1alpha1\"\n v1alpha1.Account", ""},
+		"also where it is used":              {"x.go", "\n\t\"example.com/sample-controller/pkg/apis/billing/v1alpha1\"\n v1alpha1.Account", "\n\t\"github.com/acme/widgets/pkg/apis/billing/v1alpha1\"\n v1alpha1.Account"},
 		"the article is that of the kind":    {"x.go", "A Foo, a `foo` and a\n// Foo; a footer, a new Foo; #a-foo-at-rest; namespace/a foos", "An HTTPWidget, an `httpwidget` and an\n// HTTPWidget; a footer, a new HTTPWidget; #an-httpwidget-at-rest; namespace/an httpwidgets"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -197,7 +197,7 @@ func NewRenamer(from, to Names, isOther func(path string) bool) *Renamer {
 func (r *Renamer) Text(path, text string) string {
 	var renamed strings.Builder
 	api := "/pkg/apis/" + r.from.GroupPackage + "/"
-	isOther := r.isOther(path) || strings.Contains("/"+path+text, "/pkg/apis/") && !strings.HasPrefix("/"+path, api)
+	isOther := r.isOther(path) || (strings.HasPrefix(path, "pkg/apis/") || strings.Contains(text, r.from.Module+"/pkg/apis/")) && !strings.HasPrefix("/"+path, api)
 	end, isOurs := 0, !isOther || strings.Contains(text, "\n\t\""+r.from.Module+api)
 	for _, at := range r.tokens.FindAllStringIndex(text, -1) {
 		renamed.WriteString(text[end:at[0]])
