@@ -216,7 +216,7 @@ func TestVariants(t *testing.T) {
 }
 
 // TestRights has the controllers use the rights that they need only beside other clients. Without streaming lists they
-// use those to list.
+// use the rights to list.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

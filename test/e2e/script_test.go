@@ -36,13 +36,13 @@ import (
 // A script has the commands that users type, and what they see. testscript documents the format, which is that of the
 // scripts of cmd/go: a pattern is a regular expression, in which ^ and $ match at lines, and what is not in single
 // quotes has its variables expanded. Commands run in the root of the repository, with a kubeconfig that names the
-// namespace of the script, $NAMESPACE. $KINDS are the resources of all controllers, $GROUPS matches their API groups, and
+// namespace of the script, $NAMESPACE. $KINDS are the resources of all controllers, $GROUPS matches their API groups,
 // $DEPENDENTS are the resources that they create, and $AUDIT is the audit log. A script also knows:
 //
 //	until PATTERN PROGRAM ARGS...  runs the program until it succeeds and its output matches, or with !, fails and matches
 //	start NAME PROGRAM ARGS...     starts a program in the background
 //	await NAME TEXTS...            waits until its output has these texts, in this order, and prints it
-//	stop NAME, interrupt NAME      ends it by SIGTERM or SIGINT, after which it must succeed, and prints its output
+//	terminate NAME, interrupt NAME ends it by SIGTERM or SIGINT, after which it must succeed, and prints its output
 //	set VARIABLE PATTERN           sets a variable to what the group in the pattern matches of what was printed last
 //	cleanup PROGRAM ARGS...        runs the program when the test has ended
 
@@ -73,25 +73,35 @@ func (e *env) script(name string) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"until": func(ts *testscript.TestScript, fails bool, args []string) { e.poll(ts, fails, environment, args) },
-			"start": func(ts *testscript.TestScript, _ bool, args []string) {
+			"start": command(func(ts *testscript.TestScript, args []string) {
 				processes[args[0]] = start(e.T, ts.Getenv("HOME"), "exec "+quote(args[1:]))
-			},
-			"await": func(ts *testscript.TestScript, _ bool, args []string) {
+			}),
+			"await": command(func(ts *testscript.TestScript, args []string) {
 				processes[args[0]].awaitOutput(args[1:]...)
 				fmt.Fprint(ts.Stdout(), processes[args[0]].output())
-			},
-			"stop":      func(ts *testscript.TestScript, _ bool, args []string) { end(ts, processes[args[0]], syscall.SIGTERM) },
-			"interrupt": func(ts *testscript.TestScript, _ bool, args []string) { end(ts, processes[args[0]], syscall.SIGINT) },
-			"set": func(ts *testscript.TestScript, _ bool, args []string) {
-				found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+			}),
+			"terminate": command(func(ts *testscript.TestScript, args []string) { end(ts, processes[args[0]], syscall.SIGTERM) }),
+			"interrupt": command(func(ts *testscript.TestScript, args []string) { end(ts, processes[args[0]], syscall.SIGINT) }),
+			"set": command(func(ts *testscript.TestScript, args []string) {
+				found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 				if len(found) != 2 {
 					ts.Fatalf("no match for %q", args[1])
 				}
 				ts.Setenv(args[0], found[1])
-			},
-			"cleanup": func(_ *testscript.TestScript, _ bool, args []string) { shOnCleanup(e.T, quote(args)) },
+			}),
+			"cleanup": command(func(_ *testscript.TestScript, args []string) { shOnCleanup(e.T, quote(args)) }),
 		},
 	})
+}
+
+// command returns a command of scripts that cannot be negated.
+func command(do func(ts *testscript.TestScript, args []string)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, isNegated bool, args []string) {
+		if isNegated || len(args) == 0 {
+			ts.Fatalf("this command takes arguments, and no !")
+		}
+		do(ts, args)
+	}
 }
 
 // quote returns the words as a shell reads them.
@@ -131,7 +141,7 @@ func (e *env) poll(ts *testscript.TestScript, fails bool, environment, args []st
 		cmd := exec.CommandContext(ctx, "env", args[1:]...)
 		cmd.Dir, cmd.Env = shared.root, environment
 		if output, err = cmd.CombinedOutput(); (err != nil) != fails || !wanted.Match(output) {
-			return fmt.Errorf("error %w, want a match for %q in\n%s", err, args[0], output)
+			return fmt.Errorf("it ended with %v, and %q is wanted in\n%s", cmd.ProcessState, args[0], output)
 		}
 		return nil
 	})

@@ -129,7 +129,7 @@ func (t *attacker) bodyOf(a attempt) []byte {
 
 // fill returns the text with what its placeholders stand for.
 func (t *attacker) fill(text string) string {
-	return strings.NewReplacer("NS", t.namespace, "HOME", t.home, "ACCOUNT", t.accountHome).Replace(text)
+	return strings.NewReplacer("$NS", t.namespace, "$HOME", t.home, "$ACCOUNT", t.accountHome).Replace(text)
 }
 
 // try sends the requests, without any effect, until one fails.
@@ -228,7 +228,7 @@ func TestStolenToken(t *testing.T) {
 	attempts = append(attempts, readAttempts(t, "crontab")...)   // +drop:crontab
 	for _, a := range attempts {
 		mustDocument(t, a.What, clusterFree.succeeds(a), clusterBound.succeeds(a), ownFree.succeeds(a), ownBound.succeeds(a))
-		atHome := strings.Contains(a.Request, "/HOME/") || strings.Contains(a.Request, "/ACCOUNT/")
+		atHome := strings.Contains(a.Request, "/$HOME/") || strings.Contains(a.Request, "/$ACCOUNT/")
 		if !atHome && ownFree.in(foreign).succeeds(a) != "no" {
 			t.Errorf("the service account of one namespace may %s in another one", a.What)
 		}
