@@ -44,7 +44,7 @@ import (
 //	await NAME TEXTS...            waits until its output has these texts, in this order, and prints it
 //	terminate NAME, interrupt NAME ends it by SIGTERM or SIGINT, after which it must succeed, and prints its output
 //	set VARIABLE PATTERN           sets a variable to what the group in the pattern matches of what was printed last
-//	cleanup PROGRAM ARGS...        runs the program when the test has ended
+//	cleanup PROGRAM ARGS...        runs the program, in the namespace default, when the test has ended
 
 // scriptT runs a script within the test that calls it, which decides what runs in parallel.
 type scriptT struct{ *testing.T }

@@ -121,7 +121,7 @@ func (e *Explorer) tries(store *sim.Store, act func(*sim.Store)) bool {
 	return tried.Version() != store.Version()
 }
 
-// act lets somebody change the cluster.
+// act takes a step in which a user, or a component other than the controller, changes the cluster.
 func (e *Explorer) act(t *state, s step, do func(*sim.Store)) {
 	e.change(t, change{step: s}, func(store *sim.Store) (sim.Object, error) {
 		do(store)
