@@ -169,7 +169,7 @@ down() {
   remove_webhook # +drop:webhooks
   stop_pods sample-controller
   delete --timeout=5m -f "${DEPLOY}/install.yaml"
-  delete -k "${DEPLOY}/policy"
+  delete -k "${DEPLOY}/policy-namespaces"
   delete -k "${DEPLOY}/policy-users"
 }
 

@@ -273,23 +273,27 @@ build_helm() {
 }
 
 # write_chart DIR [SOURCES IMAGE] writes the Helm chart of these sources, which installs what their manifests do:
-# the value NAME.enabled adds what install-NAME.yaml has beyond install.yaml.
+# the value NAME.enabled adds what install-NAME.yaml has beyond install.yaml, policy.enabled the policies.
 write_chart() {
-  local gojq sources="${2:-${ROOT}}" base file name
+  local gojq sources="${2:-${ROOT}}" others='[]' file name values policies
   gojq=$(go -C "${ROOT}" tool -modfile=hack/tools/go.mod -n gojq)
-  template() { # values, objects of other templates, manifest
-    "${gojq}" --yaml-input --yaml-output --arg values "$1" --argjson others "$2" --from-file "${sources}/hack/release/chart.jq" "$3" | sed -e "s/'\({{ [^']* }}\)'/\1/"
-  }
   mkdir -p "$1/crds" "$1/templates"
   cp "${sources}/LICENSE" "${sources}/hack/release/chart/Chart.yaml" "$1/"
   sed -e '/# +drop:/d' -e "s|^image: .*|image: ${3:-sample-controller:latest}|" "${sources}/hack/release/chart/values.yaml" >"$1/values.yaml"
   "${gojq}" --yaml-input . "${sources}/hack/release/chart/values.schema.yaml" >"$1/values.schema.json"
   "${gojq}" --yaml-input --yaml-output 'select(.kind == "CustomResourceDefinition")' "${sources}/artifacts/deploy/install.yaml" >"$1/crds/crds.yaml"
-  template .Values '[]' "${sources}/artifacts/deploy/install.yaml" >"$1/templates/install.yaml"
-  base=$("${gojq}" --yaml-input --slurp --compact-output 'map([.kind?, .metadata.name?])' "${sources}/artifacts/deploy/install.yaml")
-  for file in "${sources}"/artifacts/deploy/install-*.yaml; do
-    name="${file##*/install-}" && name="${name%.yaml}"
-    [[ ! -e "${file}" ]] || { echo "{{- if .Values.${name}.enabled }}" && template ".Values.${name}" "${base}" "${file}" && echo '{{- end }}'; } >"$1/templates/${name}.yaml"
+  for file in "${sources}"/artifacts/deploy/install.yaml "${sources}"/artifacts/deploy/install-*.yaml; do
+    [[ -e "${file}" ]] || continue
+    name="${file##*/install}" && name="${name%.yaml}" && values=".Values${name/#-/.}"
+    for policies in false true; do
+      {
+        echo "{{- if and true ${name:+${values}.enabled} $("${policies}" && echo .Values.policy.enabled) }}"
+        "${gojq}" --yaml-input --yaml-output --arg values "${values}" --argjson policies "${policies}" --argjson others "${others}" \
+          --from-file "${sources}/hack/release/chart.jq" "${file}" | sed -e "s/'\({{ [^']* }}\)'/\1/"
+        echo '{{- end }}'
+      } >"$1/templates/install${name}$("${policies}" && echo -policy).yaml"
+    done
+    [[ -n "${name}" ]] || others=$("${gojq}" --yaml-input --slurp --compact-output 'map([.kind?, .metadata.name?])' "${file}")
   done
 }
 # +drop:end

@@ -188,7 +188,8 @@ helm() {
   ! cmp -s "${install}" "${WORK}/changed.yaml" || die "install.yaml has nothing to change"
   same "with other values" "${WORK}/changed.yaml"
 
-  template --set global.any=1,resources.limits.cpu=1
+  template --set global.any=1,resources.limits.cpu=1,policy.enabled=false
+  ! grep --quiet ValidatingAdmissionPolicy "${WORK}/got" || die "the chart has policies without policy.enabled"
   refused replica=3 "'replica' not allowed"
   refused replicas=two "at '/replicas': got string, want integer"
   refused image.tag=v1 "at '/image': got object, want string"

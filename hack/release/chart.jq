@@ -17,8 +17,10 @@
 # the quotes around the actions.
 #   $values   where replicas and resources are, such as .Values
 #   $others   which objects another template has: [[kind, name], ...]
+#   $policies whether to print the policies, or all other objects
 
 select(.kind and .kind != "Namespace" and .kind != "CustomResourceDefinition")
+| select((.kind | startswith("ValidatingAdmissionPolicy")) == $policies)
 | select([.kind, .metadata.name] as $object | all($others[]; . != $object))
 | walk(if . == "sample-controller-system" then "{{ toJson .Release.Namespace }}" else . end)
 | if .kind == "Deployment" then

@@ -61,7 +61,7 @@ func (f *File) IsText() bool {
 }
 
 // Generated are the files that `make generate` writes anew, and does not read.
-var Generated = regexp.MustCompile(`^(test/\w+/)?pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/(install[^/]*|policy(-users)?/[^/]*)\.yaml$|^artifacts/deploy/namespaced/role\.yaml$|^(test/\w+/)?artifacts/examples/([^/]+-)?crd\.yaml$|^docs/api\.md$`)
+var Generated = regexp.MustCompile(`^(test/\w+/)?pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/(install[^/]*|policy(-[^/]*)?/[^/]*)\.yaml$|^artifacts/deploy/namespaced/role\.yaml$|^(test/\w+/)?artifacts/examples/([^/]+-)?crd\.yaml$|^docs/api\.md$`)
 
 // Read returns the files that git tracks, as they are in the working tree, without those that are generated.
 // Files that are not tracked may be the user's own, with secrets in them.

@@ -118,8 +118,7 @@ const (
 // reported ready, but run no containers. The tests start the controllers themselves, with
 // the service account and the rights of the manifests.
 
-// deploy installs the controller as walkthrough 3 does, once, and the policy for its service
-// account: no test may notice that.
+// deploy installs the controller as walkthrough 3 does, once, with the policy for its service account.
 func (s *suite) deploy(t *testing.T) {
 	t.Helper()
 	s.deployMu.Lock()
@@ -129,7 +128,6 @@ func (s *suite) deploy(t *testing.T) {
 	}
 	s.installCRD(t)
 	sh(t, "make deploy IMG="+testImage)
-	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
 	must(t, s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets))
 	s.secrets = secrets

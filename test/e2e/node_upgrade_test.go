@@ -39,7 +39,7 @@ import (
 func TestNodeUpgrade(t *testing.T) {
 	steady, churned := newEnv(t), newEnv(t)
 	renamedBefore, renamedAfter := newEnv(t), newEnv(t)
-	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
+	shOnCleanup(t, "make deploy IMG="+testImage)
 	sh(t, "make undeploy")
 	deploy, deployFormer := "make deploy IMG="+testImage, formerManifests()
 	steady.roll(deployFormer, formerImage)
@@ -162,7 +162,7 @@ func restarts(pod *corev1.Pod) (count int32) {
 // The nodes run its image, which hack/e2e-node.sh has pushed to their registry.
 func TestNodeRelease(t *testing.T) {
 	e := newEnv(t)
-	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")
+	shOnCleanup(t, "make deploy IMG="+testImage)
 	sh(t, "make undeploy")
 	release := filepath.Join(shared.work, "release")
 	chart := strings.TrimSpace(sh(t, "ls "+release+"/sample-controller-*.tgz"))

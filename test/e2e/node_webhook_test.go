@@ -81,8 +81,8 @@ func (e *env) upgradeWebhooks() {
 	e.Helper()
 	// If a kind owns Secrets, today's policy keeps the former version, whose controller wrote the certificate, from
 	// doing that. The upgrade itself is made under the policy.
-	sh(e.T, "kubectl delete -k artifacts/deploy/policy")
-	sh(e.T, "kubectl kustomize test/e2e/testdata/single-deployment | sed 's|image: sample-controller:latest|image: "+testImage+"|' | kubectl apply -f - && "+rolloutStatus)
+	sh(e.T, "kubectl kustomize test/e2e/testdata/single-deployment | sed 's|image: sample-controller:latest|image: "+testImage+"|' | kubectl apply -f - && "+
+		"kubectl delete -k artifacts/deploy/policy && "+rolloutStatus)
 	e.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, e.namespace) })
 	sh(e.T, "kubectl apply -k artifacts/deploy/policy")
 	load := startLoad(e.T, func(ctx context.Context, _ int64) error {

@@ -164,7 +164,7 @@ func buildOverlay(t *testing.T, components ...string) string {
 // TestMonitoringVerifies builds an overlay with the component for Prometheus.
 func TestMonitoringVerifies(t *testing.T) {
 	t.Parallel()
-	manifests := buildOverlay(t, "policy", "policy-users", "monitoring")
+	manifests := buildOverlay(t, "policy-namespaces", "policy-users", "monitoring")
 	const secret, name = "sample-controller-metrics-tls", "sample-controller-metrics.sample-controller-system.svc"
 	if got := strings.Count(manifests, "insecureSkipVerify"); got > 0 {
 		t.Errorf("insecureSkipVerify occurs %d times", got)

@@ -312,13 +312,13 @@ func (w *webhookEnv) stolenToken(t *testing.T) {
 	// The controller of walkthrough 5 syncs all namespaces.
 	e.create("x")
 	e.awaitReady("x")
-	own := newAttacker(e, systemNamespace, systemNamespace, webhookAccount)
+	free, bound := steal(e, systemNamespace, webhookAccount, "webhook")
 	// With cert-manager the manifests bind one role.
 	binding := e.namespace + "-lookups"
 	shOnCleanup(t, "kubectl delete clusterrolebinding "+binding)
 	sh(t, fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s-lookups --serviceaccount=%s:%[2]s", binding, webhookAccount, e.namespace))
 	certManager := newAttacker(e, systemNamespace, e.namespace, webhookAccount)
 	for _, a := range readAttempts(t, "webhook", "others") {
-		mustDocument(t, a.What, own.succeeds(a), certManager.succeeds(a))
+		mustDocument(t, a.What, free.succeeds(a), bound.succeeds(a), certManager.succeeds(a))
 	}
 }
