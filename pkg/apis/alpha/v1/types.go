@@ -110,6 +110,7 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=crontabs,singular=crontab,shortName=ct,categories=all
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.suspend`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 52",message="metadata.name must have no more than 52 characters: the names of the Jobs are longer by up to 11"
 // +kubebuilder:printcolumn:name="Schedule",type=string,JSONPath=`.spec.schedule`,description="When runs are due"
 // +kubebuilder:printcolumn:name="Time Zone",type=string,JSONPath=`.spec.timeZone`,description="The time zone of the schedule, UTC if it is unset"
@@ -157,7 +158,8 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.lowerAscii() == 'local' || !self.matches('^[A-Za-z0-9_+/-]+$') || timestamp('2000-01-01T00:00:00Z').getFullYear(self) > 0",message="must be a name of the IANA time zone database, such as 'Europe/Berlin' or 'Etc/UTC'"
 	TimeZone *string `json:"timeZone,omitempty"`
 
-	// suspend stops the controller from starting runs; it does not stop active runs.
+	// suspend stops the controller from starting runs; it does not stop active runs. The field
+	// selector spec.suspend=false selects all other CronTabs, also those created without it.
 	// +optional
 	// +default=false
 	Suspend *bool `json:"suspend,omitempty"`

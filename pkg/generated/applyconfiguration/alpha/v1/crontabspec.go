@@ -34,7 +34,8 @@ type CronTabSpecApplyConfiguration struct {
 	// timeZone is the name of the schedule's time zone in the IANA time zone database,
 	// such as 'Europe/Berlin'; UTC if it is unset.
 	TimeZone *string `json:"timeZone,omitempty"`
-	// suspend stops the controller from starting runs; it does not stop active runs.
+	// suspend stops the controller from starting runs; it does not stop active runs. The field
+	// selector spec.suspend=false selects all other CronTabs, also those created without it.
 	Suspend *bool `json:"suspend,omitempty"`
 	// concurrencyPolicy says what the controller does when a run is due while an earlier
 	// one is still active: Allow starts the run, Forbid waits until the earlier one has
