@@ -27,10 +27,10 @@ import (
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/slis"
 	"k8s.io/klog/v2"
 
-	// The metrics of client-go and component-base: requests, queues, caches, the lease,
-	// and the version of this program.
+	// The metrics of client-go: requests, queues, caches, the lease; and the version of this program.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 
@@ -44,8 +44,7 @@ type servers struct {
 	lease *server.Lease
 	ports []*server.Server
 	// +drop:webhooks
-	// webhookCertificates makes the certificate of the webhooks. It is nil without webhooks,
-	// and if the certificate comes from files.
+	// webhookCertificates makes the certificate of the webhooks. It is nil without these, and with one from files.
 	webhookCertificates *certs.Manager
 	// webhooksOnly keeps this process from ever leading.
 	webhooksOnly bool
@@ -77,6 +76,7 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", legacyregistry.Handler())
+	slis.SLIMetrics{}.Install(mux) // The handlers of /livez and /readyz count the results of their checks.
 	if process.profiling {
 		mux.Handle("/debug/pprof/", http.DefaultServeMux)
 	}

@@ -192,7 +192,12 @@ func TestServers(t *testing.T) {
 		answers["http://0"+string(path[1])] = "500 [+]ping ok\n[-]crd failed: reason withheld\n" + want
 	}
 	checkAnswers(t, servedPorts+" --metrics-secure=false", answers)
-	checkAnswers(t, servedPorts, map[string]string{"https://1/metrics": "401 a bearer token is required"})
+	checkAnswers(t, servedPorts, map[string]string{"https://1/metrics": "401 a bearer token is required", "https://1/metrics/slis": "401 "})
+	// They have the results of the checks above.
+	checkAnswers(t, servedPorts+" --metrics-secure=false", map[string]string{"http://1/metrics/slis": "200 " +
+		"# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n# TYPE kubernetes_healthcheck gauge\n" +
+		`kubernetes_healthcheck{name="caches",type="readyz"} 0` + "\n" + `kubernetes_healthcheck{name="crd",type="readyz"} 0` + "\n" +
+		`kubernetes_healthcheck{name="leaderElection",type="livez"} 1` + "\n"})
 	checkAnswers(t, servedPorts+" --metrics-secure=false --profiling",
 		map[string]string{"http://1/debug/pprof/": "200 <html>", "http://1/debug/pprof/cmdline": "200 " + os.Args[0]})
 }

@@ -148,9 +148,12 @@ func scrape(t *testing.T, p *process) {
 	sh(t, "kubectl create clusterrolebinding scraper --clusterrole=sample-controller-metrics-reader --serviceaccount=default:scraper")
 	var metrics string
 	eventually(t, "the API server allows the scraper", func(context.Context) error {
-		var code int
-		if code, metrics = fetch(t, address, token); code != http.StatusOK {
-			return fmt.Errorf("%d %s", code, metrics)
+		metrics = ""
+		for _, path := range []string{"", "/slis"} {
+			code, body := fetch(t, address+path, token)
+			if metrics += body; code != http.StatusOK {
+				return fmt.Errorf("%d %s", code, body)
+			}
 		}
 		return nil
 	})
@@ -162,11 +165,9 @@ func scrape(t *testing.T, p *process) {
 		`sample_controller_writes_total{controller="foo",resource="deployments",verb="create"}`,
 		`sample_controller_sync_duration_seconds_count{controller="foo",result="success"}`,
 		`workqueue_depth{name="foo"}`,
-		`rest_client_requests_total{code="201"`,
-		`informer_queued_items{group="samplecontroller.k8s.io"`,
-		"kubernetes_build_info{",
-		"go_goroutines ",
-		"process_resident_memory_bytes ",
+		`rest_client_requests_total{code="201"`, `informer_queued_items{group="samplecontroller.k8s.io"`,
+		"kubernetes_build_info{", "go_goroutines ", "process_resident_memory_bytes ",
+		`kubernetes_healthcheck{name="leaderElection",type="livez"} 1`,
 	} {
 		if !strings.Contains(metrics, "\n"+want) {
 			t.Errorf("no %s among the metrics", want)
