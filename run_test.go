@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,6 +41,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/features"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -106,6 +109,30 @@ func TestOperationsDoc(t *testing.T) {
 		return
 	}
 	differ(t, operations+" is out of date, run 'make generate'", text, string(data))
+}
+
+// gates are feature gates of client-go with their defaults.
+type gates map[string]string
+
+// Add implements features.Registry.
+func (g gates) Add(specs map[features.Feature]features.FeatureSpec) error {
+	for name, spec := range specs {
+		g[string(name)] = strconv.FormatBool(spec.Default)
+	}
+	return nil
+}
+
+// TestFeatureGates compares the feature gates of docs/design.md with those of client-go.
+func TestFeatureGates(t *testing.T) {
+	text, err := os.ReadFile("docs/design.md")
+	got, want := gates{}, gates{}
+	if err = errors.Join(err, features.AddFeaturesToExistingFeatureGates(want)); err != nil {
+		t.Fatal(err)
+	}
+	for _, gate := range regexp.MustCompile("`(\\w+)=(true|false)`").FindAllSubmatch(text, -1) {
+		got[string(gate[1])] = string(gate[2])
+	}
+	differ(t, "docs/design.md has other feature gates than client-go, or other defaults", want, got)
 }
 
 // flagTable returns the table of all flags but alpha ones and klog's own.
