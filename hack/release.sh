@@ -129,16 +129,18 @@ build_image() {
   pack layout blobs index.json oci-layout >"${OUT}/${PROGRAM}_${VERSION}_image.tar"
 }
 
-# write_manifests writes the manifests and the chart, with the image of this release.
+# write_manifests writes the manifests and the chart, with the image of this release by its digest: who moves the tag
+# in the registry changes nothing.
 write_manifests() {
-  local file placeholder="image: sample-controller:latest"
+  local file image placeholder="image: sample-controller:latest"
+  image="${IMAGE}:${VERSION}@$(gojq --raw-output '.manifests[].digest' "${TMP}/layout/index.json")"
   cd "${SOURCES}"
   for file in artifacts/deploy/install*.yaml; do
     grep -q "${placeholder}$" "${file}" || die "${file} does not say '${placeholder}'"
-    sed -e "s|${placeholder}$|image: ${IMAGE}:${VERSION}|" "${file}" >"${OUT}/${file##*/}"
+    sed -e "s|${placeholder}$|image: ${image}|" "${file}" >"${OUT}/${file##*/}"
     { sed -e '/^---$/,$d' artifacts/examples/crd.yaml && echo --- && gojq --yaml-input --yaml-output 'select(.kind == "CustomResourceDefinition")' "${file}"; } >"${OUT}/crds${file##*/install}"
   done
-  write_chart "${TMP}/chart" "${SOURCES}" "${IMAGE}:${VERSION}"
+  write_chart "${TMP}/chart" "${SOURCES}" "${image}"
   helm package "${TMP}/chart" --version="${VERSION#v}" --app-version="${VERSION}" --destination="${OUT}"
 }
 

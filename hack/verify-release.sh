@@ -75,6 +75,17 @@ check_image() {
   done
 }
 
+# check_manifests checks that all containers have the image of the layout, by its digest.
+check_manifests() {
+  local file image
+  tar -xzf "${PROGRAM}-${VERSION#v}.tgz" -C "${WORK}"
+  image=$(grep -lF '"mediaType":"application/vnd.oci.image.index.v1+json"' "${WORK}"/image/blobs/sha256/*)
+  image="registry.example.com/${PROGRAM}:${VERSION}@sha256:$(sum_of "${image}")"
+  for file in install*.yaml "${WORK}/${PROGRAM}/values.yaml"; do
+    [[ "$(sed -n 's/^[- ]*image: //p' "${file}" | sort -u)" == "${image}" ]] || die "${file} names another image than ${image}"
+  done
+}
+
 # check_files checks the release in the working directory.
 check_files() {
   local file
@@ -86,9 +97,7 @@ check_files() {
   done
   check_image
   has "\"gitCommit\": \"${COMMIT}\"" provenance.json
-  has "image: registry.example.com/${PROGRAM}:${VERSION}" install.yaml
-  tar -xzf "${PROGRAM}-${VERSION#v}.tgz" -C "${WORK}"
-  has "image: registry.example.com/${PROGRAM}:${VERSION}" "${WORK}/${PROGRAM}/values.yaml"
+  check_manifests
   echo >>install.yaml
   ! sha256sum --check --status SHA256SUMS || die "the sums do not show a changed file"
 }

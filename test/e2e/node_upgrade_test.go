@@ -171,7 +171,7 @@ func TestNodeRelease(t *testing.T) {
 	digest := strings.TrimSpace(sh(t, "jq --raw-output '.manifests[0].digest' "+filepath.Join(shared.work, "layout", "index.json")))
 
 	installed := func(name string) {
-		e.roll("true", "registry.example.com/sample-controller:"+version)
+		e.roll("true", "registry.example.com/sample-controller:"+version+"@"+digest)
 		pods, err := runningPods(t.Context(), systemNamespace, controllerSelector)
 		e.must(err)
 		for _, pod := range pods {
