@@ -108,6 +108,10 @@ lint() {
   go -C hack/tools/workflows build -o "${BIN}/tools/" github.com/rhysd/actionlint/cmd/actionlint
   # Programs that it would run if they happened to be installed.
   bin/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml || complain "actionlint failed"
+  # Who moves a tag of an action changes what runs.
+  ! grep uses: .github/workflows/*.yaml | grep -vE '@[0-9a-f]{40} # v[0-9]' || complain "actions (above) without commit and version; write NAME@COMMIT # vX.Y.Z"
+  ! grep -E '^(permissions:.*|  [a-z-]+: *)write' .github/workflows/*.yaml || complain "all jobs of a workflow may write (above); give that to one job"
+  [[ -z "$(grep -L '^permissions:' .github/workflows/*.yaml)" ]] || complain "these workflows have no permissions: at the top, and their jobs the defaults of the repository"
 }
 
 # used MODULE PACKAGE prints the versions of the modules that the package is built from.
