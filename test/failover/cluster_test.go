@@ -68,11 +68,12 @@ func (e *env) killComponents(names ...string) {
 		e.must(syscall.Kill(pid, syscall.SIGKILL))
 		e.must(os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o640))
 		e.poll(name+" is gone", func(context.Context) error {
-			// A zombie has no command line.
-			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); len(line) > 0 {
-				return fmt.Errorf("%s runs", line)
+			// Its threads end one by one, and the last one closes its port. A zombie has no files.
+			files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/fd/*", pid))
+			if len(files) > 0 {
+				err = fmt.Errorf("it has %d open files", len(files))
 			}
-			return nil
+			return err
 		})
 	}
 }
