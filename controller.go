@@ -122,7 +122,7 @@ func (c *Controller) enqueueAsking(deployment cache.ObjectName) {
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
-// returns after which time to sync again at the latest, 0 for only after an event. After an error the
+// returns the longest time until the next sync, or 0 to wait for an event. After an error the
 // Worker syncs again at that time or after the backoff, whichever is earlier, but not before Retry-After.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read from the caches, once they show what the last sync wrote. A terminating Foo does not exist.
@@ -154,7 +154,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// +drop:rename
-	// Then delete those of former names. The rollout may be complete although that write was refused.
+	// Then delete those of former names, even after a refusal, which cleanUp returns: the rollout may be complete.
 	old, err = c.cleanUp(ctx, foo, result, old, err)
 	// +drop:end
 	// A refusal of the API server is reported in the status. Any other error ends the sync.

@@ -131,8 +131,8 @@ func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) cont
 	return patch
 }
 
-// hadDeployment reports whether the status of this generation tells of a Deployment of the
-// Foo's own under the name that it asks for.
+// hadDeployment reports whether the status says that the Foo of this generation owned the
+// Deployment that it asks for.
 func hadDeployment(foo *v1alpha1.Foo) bool {
 	return foo.Status.ObservedGeneration == foo.Generation && foo.Status.Selector != ""
 }
