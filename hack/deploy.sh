@@ -152,7 +152,7 @@ remove_webhook() {
   delete_here service/sample-controller-webhook
   stop_pods sample-controller-webhook
   remove_former_policy
-  delete_here -k "${DEPLOY}/webhook/server"
+  kubectl kustomize "${DEPLOY}/with-webhook" | delete --selector=app.kubernetes.io/name=sample-controller-webhook -f -
   delete_here secret/sample-controller-webhook
 }
 # +drop:end

@@ -29,36 +29,45 @@ def policy($name; $resources; $constraints; $operations; $conditions; $validatio
     policyName: $name, validationActions: ["Deny"]
   }};
 
-# dependents reads a role and prints what its controllers create and watch.
+# group prints the group of a kind that is given as GROUP/VERSION/KIND.
+def group: split("/")[0];
+
+# dependents reads a role and prints what its controllers create and watch. $ours are our kinds.
 def dependents($ours):
   [.rules[] | select(.verbs | index("create") and index("watch")) | .apiGroups[] as $group
-    | select($ours | index($group) | not) | {group: $group, resource: .resources[]}] | unique;
+    | select($ours | map(group) | index($group) | not) | {group: $group, resource: .resources[]}] | unique;
 
 # Instances for sets of namespaces have a service account of this name each.
 def our_service_account: {name: "service-account",
   expression: "request.userInfo.username.startsWith('system:serviceaccount:') && request.userInfo.username.endsWith(':sample-controller')"};
 
 # service_account reads the role with all rights and prints the policies for what our service
-# account writes. $ours are the groups of our kinds; the first kind adopts.
+# account writes. $ours are our kinds; the first one adopts.
 def service_account($ours):
   dependents($ours) as $dependents
   | "exists(r, r.?controller.orValue(false)" as $controller
-  | "\($controller) && r.apiVersion.split('/')[0] in [\($ours | map("'\(.)'") | join(", "))])" as $owned
+  | "\($controller) && r.apiVersion.split('/')[0] in [\($ours | map("'\(group)'") | unique | join(", "))])" as $owned
+  # The garbage collector keeps for ever what has an owner of a version or kind that does not exist.
+  | "\($controller) && r.apiVersion + '/' + r.kind in [\($ours | map("'\(.)'") | join(", "))])" as $ours_now
   | "metadata.?ownerReferences.orValue([])" as $references
   | policy("sample-controller-dependents"; $dependents; {}; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
       {expression: "request.namespace != 'kube-system'", message: "sample-controller writes nothing in kube-system"},
       # The variant for a namespace may run in the one that it serves.
       {expression: "request.namespace != request.userInfo.username.split(':')[2] || !authorizer.group(request.resource.group).resource(request.resource.resource).check('create').allowed()",
        message: "sample-controller, if it serves the cluster, writes nothing in the namespace in which it runs"},
-      {expression: "request.operation == 'DELETE' || object.\($references).\($owned)",
+      {expression: "request.operation == 'DELETE' || object.\($references).\($ours_now) || request.operation == 'UPDATE' && object.\($references).\($owned) && object.\($references) == oldObject.\($references)",
        message: "sample-controller writes only objects with a controller reference to a kind of its own"},
-      {expression: "request.operation == 'CREATE' || oldObject.\($references).\($owned) || request.operation == 'UPDATE' && !oldObject.\($references).\($controller)) && request.resource.resource == 'deployments' && '\($ours[0])/adopt-by' in oldObject.metadata.?annotations.orValue({})",
+      {expression: "request.operation == 'DELETE' || object.metadata.?finalizers == (request.operation == 'UPDATE' ? oldObject.metadata.?finalizers : optional.none())",
+       message: "sample-controller sets and removes no finalizers"},
+      {expression: "request.operation != 'DELETE' || request.options.?propagationPolicy.orValue('Background') != 'Orphan' && !request.options.?orphanDependents.orValue(false)",
+       message: "sample-controller leaves nothing behind that an object which it deletes owns"},
+      {expression: "request.operation == 'CREATE' || oldObject.\($references).\($owned) || request.operation == 'UPDATE' && !oldObject.\($references).\($controller)) && request.resource.resource == 'deployments' && '\($ours[0] | group)/adopt-by' in oldObject.metadata.?annotations.orValue({})",
        message: "sample-controller changes and deletes only what a kind of its own controls, or what asks to be adopted"}
     ]),
     ($dependents | map(select(.resource == "services")) | select(. != [])
-      # Users may have changed the type, and externalIPs, of one that the controller repairs.
       | policy("sample-controller-services"; .; {}; ["CREATE", "UPDATE"]; [our_service_account]; [
-        {expression: "[\"type\", \"externalName\", \"externalIPs\", \"loadBalancerIP\"].all(field, object.spec[?field] == (request.operation == 'CREATE' ? (field == 'type' ? optional.of('ClusterIP') : optional.none()) : oldObject.spec[?field]))",
+        # Users may have changed the type, and externalIPs, of one that the controller repairs.
+        {expression: "request.operation == 'CREATE' ? object.spec.type == 'ClusterIP' && !has(object.spec.externalIPs) : object.spec.transformMap(k, v, !(k in ['ports', 'selector']), v) == oldObject.spec.transformMap(k, v, !(k in ['ports', 'selector']), v)",
          message: "sample-controller makes no Service reachable from outside of the cluster; create only Services of type ClusterIP, without externalIPs"}
       ])),
     # A template that the controller leaves as it is passes: users may have changed it.
@@ -72,13 +81,16 @@ def service_account($ours):
        message: "sample-controller starts no privileged containers; unset securityContext.privileged in the Pod template"},
       # The users of a Job's owner write its whole Pod template, and may name a service account.
       {expression: "request.resource.group == 'batch' || object.spec.template.spec.?serviceAccountName.orValue('') in ['', 'default']",
-       message: "sample-controller starts no Pods of another service account than default; unset serviceAccountName in the Pod template"}
+       message: "sample-controller starts no Pods of another service account than default; unset serviceAccountName in the Pod template"},
+      # The Job controller deletes what such a selector selects, as if the Job had started it.
+      ($dependents[] | select(.resource == "jobs") | {expression: "!object.spec.?manualSelector.orValue(false)",
+       message: "sample-controller starts no Jobs with a selector of their own"})
     ]);
 
 # namespaces reads the role with all rights and prints the policy for service accounts of ours in namespaces
 # without the label.
 def namespaces($ours):
-  "\($ours[0])/dependents" as $label
+  "\($ours[0] | group)/dependents" as $label
   | policy("sample-controller-namespaces"; dependents($ours); {namespaceSelector: {matchExpressions: [{key: $label, operator: "NotIn", values: ["allowed"]}]}};
       ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [{
         expression: "false",

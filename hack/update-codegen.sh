@@ -200,7 +200,7 @@ policies_of_users() {
   roles none "$2" | gojq -L hack --yaml-output --argjson names "$(gojq --compact-output .spec.names "$1")" --arg group "${group}" \
     'include "policies"; users($names; $group)' |
     manifest "policy-users/${name}.yaml" "Users who create or change a ${kind} must be allowed to create what its controller creates for it."
-  OWN_GROUPS+=("${group}")
+  OWN_KINDS+=("$(gojq --raw-output '"\(.spec.group)/\(.spec.versions[0].name)/\(.spec.names.kind)"' "$1")")
   POLICIES+=("${name}.yaml")
 }
 
@@ -312,7 +312,7 @@ SHARED=$(gojq --compact-output \
   artifacts/deploy/base/cluster-role.yaml)
 mkdir -p artifacts/deploy/policy{,-namespaces,-users}
 COMPONENTS=()
-OWN_GROUPS=()
+OWN_KINDS=()
 POLICIES=()
 policies_of_users artifacts/examples/crd.yaml .
 for crd in artifacts/examples/*-crd.yaml; do
@@ -324,7 +324,7 @@ roles sample-controller . ./pkg/events ${COMPONENTS[@]+"${COMPONENTS[@]/#..\//./
   one_rule_a_resource | manifest namespaced/role.yaml "All rights of ../*/cluster-role.yaml. The binding is apart: docs/scale.md applies this role in further namespaces."
 
 for file in policy/service-account policy-namespaces/namespaces; do
-  gojq -L hack --yaml-output "include \"policies\"; $(tr - _ <<<"${file#*/}")(\$ARGS.positional)" artifacts/deploy/namespaced/role.yaml --args "${OWN_GROUPS[@]}" |
+  gojq -L hack --yaml-output "include \"policies\"; $(tr - _ <<<"${file#*/}")(\$ARGS.positional)" artifacts/deploy/namespaced/role.yaml --args "${OWN_KINDS[@]}" |
     manifest "${file}.yaml" "What the service account of the controller may write, beyond its roles: docs/security.md."
   component_of "${file%/*}" "ValidatingAdmissionPolicies: docs/security.md." "${file#*/}.yaml"
 done

@@ -27,7 +27,7 @@ import (
 
 // maxConnections is how many connections a port keeps. Each takes up to 64 KiB, and a little for
 // each of its requests.
-const maxConnections = 256
+const maxConnections = 128
 
 // connections is a listener that keeps at most limit connections. Beyond that it closes the one
 // that is least likely to be of use: of the client address with the most connections, the

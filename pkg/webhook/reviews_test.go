@@ -351,7 +351,7 @@ func FuzzHandler(f *testing.F) {
 // TestDeployments: the Deployments of the controller and of the webhooks differ only in what this test removes,
 // so that a limit or a security context is not changed in one of them alone.
 func TestDeployments(t *testing.T) {
-	own := regexp.MustCompile(`(?m)^ *#.*\n|-webhook$|^ *- --?[a-z].*\n|^ *- name: webhook\n.*\n|^ *lifecycle:\n(.*\n){3}|^ *terminationGrace.*\n`)
+	own := regexp.MustCompile(`(?m)^ *#.*\n|-webhook$|^ *- --?[a-z].*\n|^ *- name: webhook\n.*\n|^ *lifecycle:\n(.*\n){3}|^ *terminationGrace.*\n|^ *memory: (256|512)Mi\n`)
 	var common [2]string
 	for i, directory := range []string{"controller", "webhook/server"} {
 		text, err := os.ReadFile("../../artifacts/deploy/" + directory + "/deployment.yaml")

@@ -57,7 +57,7 @@ const (
 	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
 	maxBody = 16 << 20
 	// maxSmallBody is the largest body that is read at once, such as the review of a Foo. The port has 256
-	// connections of 8 requests, so small bodies take 64 MiB at most. A larger body waits for its turn.
+	// connections of 8 requests, so small bodies take 32 MiB at most. A larger body waits for its turn.
 	maxSmallBody = 32 << 10
 	// maxReviews is how many reviews are decoded at a time: each takes several times its text. It is
 	// more than the requests that wait for Lookups.MayGet at a time, at most 60 with its rate limit.
