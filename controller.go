@@ -92,7 +92,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		},
 		Diff:     diffDeployment,
 		Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
-		Trim:     newTrimmer().trimDeployment,
+		Trim:     newTrimmer().trimDeployment, // of an answer, so that it is compared as the cache will have it
 		Existed:  hadDeployment,
 		Advice:   "and scale or change the Foo instead (a HorizontalPodAutoscaler belongs on the Foo)",
 	})
@@ -102,6 +102,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	controller.AddEventHandler(c.Worker, fooKind, foos, c.foos.EventHandler())
 	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueAsking))
+	// While this process leads, workers call syncHandler with the keys of the queue.
 	c.Worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("Foos", foos.GetStore())
 	return c, nil
