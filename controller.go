@@ -92,7 +92,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		},
 		Diff:     diffDeployment,
 		Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
-		Trim:     newTrimmer().trimDeployment, // of an answer, so that it is compared as the cache will have it
+		Trim:     newTrimmer().trimDeployment, // what a write answers, as the cache will have it
 		Existed:  hadDeployment,
 		Advice:   "and scale or change the Foo instead (a HorizontalPodAutoscaler belongs on the Foo)",
 	})

@@ -15,13 +15,13 @@
 # The ValidatingAdmissionPolicies that hack/update-codegen.sh derives from the CRDs and roles.
 # docs/security.md describes them.
 
-# policy prints a policy of these resources, [{group, resource}], and its binding. $constraints are further ones.
-def policy($name; $resources; $constraints; $operations; $conditions; $validations):
+# policy prints a policy of these resources, [{group, resource}], and its binding.
+def policy($name; $resources; $operations; $conditions; $validations):
   {apiVersion: "admissionregistration.k8s.io/v1", kind: "ValidatingAdmissionPolicy", metadata: {name: $name}, spec: {
     failurePolicy: "Fail",
-    matchConstraints: ($constraints + {resourceRules: [
+    matchConstraints: {resourceRules: [
       $resources | group_by(.group)[] | {apiGroups: [.[0].group], apiVersions: ["*"], resources: map(.resource), operations: $operations}
-    ]}),
+    ]},
     matchConditions: $conditions,
     validations: [$validations[] | . + {reason: "Forbidden"}]
   }},
@@ -50,7 +50,7 @@ def service_account($ours):
   # The garbage collector keeps for ever what has an owner of a version or kind that does not exist.
   | "\($controller) && r.apiVersion + '/' + r.kind in [\($ours | map("'\(.)'") | join(", "))])" as $ours_now
   | "metadata.?ownerReferences.orValue([])" as $references
-  | policy("sample-controller-dependents"; $dependents; {}; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
+  | policy("sample-controller-dependents"; $dependents; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
       {expression: "request.namespace != 'kube-system'", message: "sample-controller writes nothing in kube-system"},
       # The variant for a namespace may run in the one that it serves.
       {expression: "request.namespace != request.userInfo.username.split(':')[2] || !authorizer.group(request.resource.group).resource(request.resource.resource).check('create').allowed()",
@@ -65,13 +65,13 @@ def service_account($ours):
        message: "sample-controller changes and deletes only what a kind of its own controls, or what asks to be adopted"}
     ]),
     ($dependents | map(select(.resource == "services")) | select(. != [])
-      | policy("sample-controller-services"; .; {}; ["CREATE", "UPDATE"]; [our_service_account]; [
+      | policy("sample-controller-services"; .; ["CREATE", "UPDATE"]; [our_service_account]; [
         # Users may have changed the type, and externalIPs, of one that the controller repairs.
         {expression: "request.operation == 'CREATE' ? object.spec.type == 'ClusterIP' && !has(object.spec.externalIPs) : object.spec.transformMap(k, v, !(k in ['ports', 'selector']), v) == oldObject.spec.transformMap(k, v, !(k in ['ports', 'selector']), v)",
          message: "sample-controller makes no Service reachable from outside of the cluster; create only Services of type ClusterIP, without externalIPs"}
       ])),
     # A template that the controller leaves as it is passes: users may have changed it.
-    policy("sample-controller-pods"; $dependents | map(select(.group == ("apps", "batch"))); {}; ["CREATE", "UPDATE"];
+    policy("sample-controller-pods"; $dependents | map(select(.group == ("apps", "batch"))); ["CREATE", "UPDATE"];
       [our_service_account, {name: "template-changed", expression: "request.operation == 'CREATE' || object.spec.template != oldObject.spec.template"}]; [
       {expression: "!object.spec.template.spec.?volumes.orValue([]).exists(v, has(v.hostPath))",
        message: "sample-controller starts no Pods with a hostPath volume; remove it from the Pod template"},
@@ -91,17 +91,18 @@ def service_account($ours):
 # without the label.
 def namespaces($ours):
   "\($ours[0] | group)/dependents" as $label
-  | policy("sample-controller-namespaces"; dependents($ours); {namespaceSelector: {matchExpressions: [{key: $label, operator: "NotIn", values: ["allowed"]}]}};
-      ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [{
-        expression: "false",
-        message: "sample-controller writes only in namespaces with the label \($label)=allowed"
-      }]);
+  | policy("sample-controller-namespaces"; dependents($ours); ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [{
+      expression: "false",
+      message: "sample-controller writes only in namespaces with the label \($label)=allowed"
+    }])
+  | (select(.kind == "ValidatingAdmissionPolicy") | .spec.matchConstraints.namespaceSelector) =
+      {matchExpressions: [{key: $label, operator: "NotIn", values: ["allowed"]}]};
 
 # users reads the role of a kind's controller, and prints the policy for those who write that
 # kind. The garbage collector and others write neither its spec nor its annotations.
 def users($names; $group):
   dependents([$group]) as $dependents
-  | policy("sample-controller-\($names.singular)-users"; [{group: $group, resource: $names.plural}]; {}; ["CREATE", "UPDATE"];
+  | policy("sample-controller-\($names.singular)-users"; [{group: $group, resource: $names.plural}]; ["CREATE", "UPDATE"];
       [{name: "acts", expression: "request.operation == 'CREATE' || object.?spec != oldObject.?spec || object.metadata.?annotations != oldObject.metadata.?annotations"}];
       [$dependents[] | {
         expression: "authorizer.group('\(.group)').resource('\(.resource)').namespace(request.namespace).check('create').allowed()",

@@ -56,7 +56,7 @@ const (
 	// maxBody is the largest body of a request in bytes; a larger one gets 413. An object
 	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
 	maxBody = 16 << 20
-	// maxSmallBody is the largest body that is read at once, such as the review of a Foo. The port has 256
+	// maxSmallBody is the largest body that is read at once, such as the review of a Foo. The port has 128
 	// connections of 8 requests, so small bodies take 32 MiB at most. A larger body waits for its turn.
 	maxSmallBody = 32 << 10
 	// maxReviews is how many reviews are decoded at a time: each takes several times its text. It is

@@ -185,7 +185,7 @@ func mustDocument(t *testing.T, cells ...string) {
 	t.Helper()
 	document, err := os.ReadFile(filepath.Join(shared.root, "docs/security.md"))
 	must(t, err)
-	if row := "| " + strings.Join(cells, " | ") + " |"; !strings.Contains(string(document), row) {
+	if row := "| " + strings.Join(cells, " | ") + " |\n"; !strings.Contains(string(document), row) {
 		t.Errorf("docs/security.md lacks the row %s", row)
 	}
 }
