@@ -20,14 +20,18 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls" // +drop:webhooks
 	"errors"
 	"fmt"
+	"io"       // +drop:webhooks
+	"net/http" // +drop:webhooks
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic" // +drop:webhooks
 	"syscall"
 	"testing"
 	"time"
@@ -191,6 +195,55 @@ func TestHostileMemory(t *testing.T) {
 		t.Errorf("rule 24: the process took %d MiB, and %d MiB without annotations", peak, small)
 	}
 }
+
+// +drop:webhooks
+
+// TestHostileWebhooks has as many HTTP/2 connections as a port keeps, from clients without credentials. Most
+// never send the last byte of a body, the others have as many Foos converted as one may hold.
+func TestHostileWebhooks(t *testing.T) {
+	// The limit is that of the webhooks' Pods.
+	const connections, streams, rounds, limitMiB = 128, 8, 2, 512
+	const foo = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"x"},"spec":{"deploymentName":"x"}}`
+	foos := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1","objects":[` +
+		strings.Repeat(foo+",", 16<<20/(len(foo)+1)-10) + foo + "]}}"
+	w := newWebhookEnv(t)
+	w.server = start(t, t.TempDir(), shared.asInPod(t, w.secrets, fmt.Sprintf("env MEMORY_LIMIT=%d sample-controller %s127.0.0.1:0", limitMiB<<20, webhookFlags)))
+	w.server.awaitReady()
+	url := "https://" + w.server.awaitServing("webhooks") + "/convert-foo"
+	var clients sync.WaitGroup
+	var answers atomic.Int64
+	for i := range connections {
+		text, length := strings.Repeat(" ", 32<<10-1), 32<<10
+		if i%32 == 0 {
+			text, length = foos, len(foos)
+		}
+		transport := &http.Transport{MaxConnsPerHost: 1, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		t.Cleanup(transport.CloseIdleConnections)
+		for range streams {
+			clients.Go(func() {
+				for range rounds {
+					body, sends := io.Pipe()
+					go func() { _, _ = io.WriteString(sends, text) }()
+					r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
+					r.ContentLength = int64(length)
+					if response, err := transport.RoundTrip(r); err == nil {
+						answers.Add(1)
+						_ = response.Body.Close()
+					}
+				}
+			})
+		}
+	}
+	clients.Wait()
+	peak := w.server.peakMiB()
+	t.Logf("%d requests were answered, the process took at most %d MiB", answers.Load(), peak)
+	// The rest is for connections beyond these, which are closed.
+	if most := limitMiB * 3 / 4; answers.Load() < connections*streams*rounds || peak > most {
+		t.Errorf("not all requests were answered, or the process took more than %d MiB", most)
+	}
+}
+
+// +drop:end
 
 // peakOfController runs a controller until it has synced all Foos, and returns the most memory that
 // it has had, in MiB.
