@@ -185,8 +185,8 @@ func TestDrift(t *testing.T) {
 				`command from ["memcached" "-m" "32" "-o" "modern" "-v" "-p" "11211"] to ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"], ` +
 				`resources.requests.memory, resources.limits.memory, args from ["x"] to none, ports from memcached 80/TCP to memcached 11211/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference of "mc", blockOwnerDeletion false`},
 		"rule M22: a label that the selector requires is left": {change: func(d *appsv1.Deployment) {
-			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs", nameLabel: "x"}, map[string]string{"app": "theirs", nameLabel: "x"}
-		}},
+			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs"}, map[string]string{"app": "theirs", nameLabel: "x"}
+		}, words: `metadata.labels.memcached_cr from "x" to "mc"`},
 		"rule M27: without a topology key constraints are left alone":                        {change: spread},
 		"rule M27: fields of the constraint that others set are kept":                        {asked: topology(zone), change: spread},
 		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
