@@ -58,7 +58,7 @@ func canHaveService(memcached *v1alpha1.Memcached) bool {
 // its Pods by, if a Service can select by them. Another program may have made the Deployment.
 func selectorOf(memcached *v1alpha1.Memcached, d *appsv1.Deployment) map[string]string {
 	if hasDeployment(memcached, d) && d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 {
-		if labels := d.Spec.Selector.MatchLabels; len(labels) > 0 && len(labels) < maxSelected {
+		if labels := d.Spec.Selector.MatchLabels; len(labels) < maxSelected {
 			return labels
 		}
 	}
