@@ -149,10 +149,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if d.requeueAfter > 0 {
 		// requeueAfter counts from snap.now: the requests took a part of it.
 		d.requeueAfter = max(1, d.requeueAfter-c.Clock.Since(snap.now))
-	}
-	if err == nil && d.requeueAfter > 0 {
-		// The events of Jobs have high priority: without it runs that are due would go after them.
-		c.Worker.Queue.RaiseNext(key)
+		if err == nil {
+			// The events of Jobs have high priority: without it runs that are due would go after them.
+			c.Worker.Queue.RaiseNext(key)
+		}
 	}
 	return d.requeueAfter, err
 }
@@ -171,7 +171,7 @@ func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
 
 // remember keeps the memory if there is anything in it.
 func (c *Controller) remember(key cache.ObjectName, memory *memory) {
-	if len(memory.started)+len(memory.refused) == 0 {
+	if len(memory.started) == 0 && len(memory.refused) == 0 {
 		c.memories.Delete(key)
 	} else {
 		c.memories.Store(key, memory)
@@ -189,7 +189,7 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 	}
 	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
-	if d.tryNext && !due.manual && until.After(d.next) {
+	if d.tryNext && until.After(d.next) {
 		until = d.next // Asking about a run does not delay that run.
 	}
 	snap.memory.refused[due.manual] = refusedJob{due, d.asked, snap.cronTab.Generation, until, delay}

@@ -345,6 +345,8 @@ func syncHistory() map[string]syncTest {
 			now: "11:59:58", cronTab: keepsNone, jobs: both, prepare: failing("delete", "jobs", errQuota()), does: deletes + "; in 2s", err: `deleting Job "backup-1795258800"`},
 		"rule C17: a sync deletes ten at most, and the next one goes on": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("11:30", many...)), jobs: many,
 			does: deletions[2:] + "; " + strings.Repeat("Deleted, ", 9) + "Deleted; in 50ms"},
+		"rule C17: ten can be all": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("11:30", many[:10]...)), jobs: many[:10],
+			does: deletions[2:] + "; " + strings.Repeat("Deleted, ", 9) + "Deleted"},
 	}
 }
 
