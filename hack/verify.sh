@@ -359,9 +359,8 @@ mutate() {
   [[ "$1" != ./ ]] || find . -mindepth 2 -name '*_test.go' -exec rm -f {} +
   # A test result from the cache would make the timeout too short. The random tests and
   # the explorations take too long, and the detectors allocate.
-  local -x GOFLAGS="${GOFLAGS} -count=1 -vet=off -skip=^Test(Random|Explore|Bytes|Allocations)"
-  # The time for the coverage is mostly the compiler's: several times what the tests alone take.
-  interruptible "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt --timeout-coefficient 1 \
+  GOFLAGS="${GOFLAGS} -count=1 -vet=off -skip=^Test(Random|Explore|Bytes|Allocations)" interruptible \
+    "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt \
     --output "${WORK}/report.json" "${operators[@]}" "${@:2}"
   # gremlins names files relative to DIR.
   [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --raw-output --arg dir "${1#./}" \
