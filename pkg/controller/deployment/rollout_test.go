@@ -245,14 +245,18 @@ func TestUntilTerminationStalls(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		deployment *appsv1.Deployment
 		want       time.Duration
+		stalls     bool
 	}{
-		"rule 7: no Deployment":                                      {nil, 0},
-		"rule 7: one that is not terminating":                        {newRollout(), 0},
-		"rule 7: its progress deadline counts":                       {terminating(-4 * time.Minute), 6 * time.Minute},
-		"rule 7: the deadline has passed":                            {terminating(-11 * time.Minute), 0},
-		"rule 7: the clock of the API server is ahead of this one's": {terminating(time.Hour), 10 * time.Minute},
+		"rule 7: no Deployment":                                      {nil, 0, false},
+		"rule 7: one that is not terminating":                        {newRollout(), 0, false},
+		"rule 7: its progress deadline counts":                       {terminating(-4 * time.Minute), 6 * time.Minute, false},
+		"rule 7: the deadline has passed":                            {terminating(-11 * time.Minute), 0, true},
+		"rule 7: the clock of the API server is ahead of this one's": {terminating(time.Hour), 10 * time.Minute, false},
 	} {
 		fixture.Differ(t, sentence, test.want, UntilTerminationStalls(test.deployment, now))
+		if d := test.deployment; d != nil && (DescribeStalledTermination(d, now) != "") != test.stalls {
+			t.Errorf("%s: %q", sentence, DescribeStalledTermination(d, now))
+		}
 	}
 }
 
