@@ -19,6 +19,7 @@ package crontab
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -195,6 +196,8 @@ func syncReplace() map[string]syncTest {
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, errQuota()), does: replaced},
 		"rule C11: a webhook that answers no dry run refuses nothing": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingIf("create", "jobs", isDryRun, apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)), does: replaced},
+		"rule C11: another bad request is one": {now: "12:00", cronTab: replaces, jobs: running,
+			prepare: failingIf("create", "jobs", isDryRun, apierrors.NewBadRequest("bad")), does: keepsIt + "; in 5ms", err: "bad"},
 	}
 }
 
@@ -296,6 +299,7 @@ func syncFailures() map[string]syncTest {
 		"rule C22: and while that of the next run is tried": {now: "12:40", cronTab: hourly("12:00", refused("denied"), askedAt("12:10")), prepare: manualWaits,
 			does: "live, try 13:00, last=12:00", says: "UTC; as before", remembers: true},
 		"rule C15: a 504 may come after the Job is stored":  {now: "12:00", cronTab: due, prepare: failing("create", "jobs", apierrors.NewTimeoutError("slow", 0)), does: creates, err: "slow", remembers: true},
+		"rule C15: so may an answer that was lost":          {now: "12:00", cronTab: due, prepare: failing("create", "jobs", io.ErrUnexpectedEOF), does: creates, err: "EOF", remembers: true},
 		"rule C15: the cache has to show it if it is there": {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
 		"rule C15: without a connection no Job was created": {now: "12:00", cronTab: due, prepare: failing("create", "jobs", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}),
 			does: creates, err: "i/o timeout"},
@@ -428,7 +432,9 @@ func TestStatusDetails(t *testing.T) {
 		many = append(many, jobOf(cronTab, moment("12:00").Add(-time.Duration(minute)*time.Minute)))
 	}
 	snap := snapshotAt("12:30:00.5", cronTab, many)
-	status := newStatus(snap, decide(snap), result{})
+	d := decide(snap)
+	status := newStatus(snap, d, result{})
+	fixture.Differ(t, "rule C5: the time zone of a Job's annotation", "Europe/Berlin", d.zone().String())
 	want := &alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}
 	fixture.Differ(t, "rule C18: observedSchedule", want, status.ObservedSchedule)
 	fixture.Differ(t, "rule C18: the condition of another controller", theirs, status.Conditions[0])
