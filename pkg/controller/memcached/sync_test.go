@@ -249,6 +249,7 @@ func TestRun(t *testing.T) {
 		})
 		stop := fixture.Run(ctx, t, s.opts.Worker, s.KubeInformers, s.informers)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		fixture.Differ(t, "rule M18: creations", 4, panics)
 		const want = `# HELP sample_controller_memcacheds [ALPHA] Number of Memcacheds in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
 # TYPE sample_controller_memcacheds gauge
