@@ -217,12 +217,13 @@ func hadDeployment(memcached *v1alpha1.Memcached) bool {
 // compareLabels puts the labels of the Pods right. Those that the selector demands are
 // as they are: it cannot be changed.
 func compareLabels(patch *controller.Patch, want map[string]string, current *appsv1.Deployment) {
-	demanded := map[string]string{}
-	if selector := current.Spec.Selector; selector != nil {
-		demanded = selector.MatchLabels
+	selector := current.Spec.Selector
+	if selector == nil {
+		return // It is too long for the cache (deployment.TrimSelector), and may demand any label.
 	}
 	for _, label := range slices.Sorted(maps.Keys(want)) {
-		if _, fixed := demanded[label]; fixed {
+		_, fixed := selector.MatchLabels[label]
+		if fixed || slices.ContainsFunc(selector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == label }) {
 			continue
 		}
 		if got := current.Spec.Template.Labels[label]; got != want[label] {

@@ -187,6 +187,10 @@ func TestDrift(t *testing.T) {
 		"rule M22: a label that the selector requires is left": {change: func(d *appsv1.Deployment) {
 			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs"}, map[string]string{"app": "theirs", nameLabel: "x"}
 		}, words: `metadata.labels.memcached_cr from "x" to "mc"`},
+		"rule M22: a label that an expression of the selector requires is left": {change: func(d *appsv1.Deployment) {
+			in := []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"theirs"}}}
+			d.Spec.Selector, d.Spec.Template.Labels = &metav1.LabelSelector{MatchExpressions: in}, map[string]string{"app": "theirs", nameLabel: "x"}
+		}, words: `metadata.labels.memcached_cr from "x" to "mc"`},
 		"rule M27: without a topology key constraints are left alone":                        {change: spread},
 		"rule M27: fields of the constraint that others set are kept":                        {asked: topology(zone), change: spread},
 		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
