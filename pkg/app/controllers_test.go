@@ -281,13 +281,12 @@ func TestSeveralNamespaces(t *testing.T) {
 func TestOwnCaches(t *testing.T) {
 	deletion := metav1.NewTime(time.Unix(1, 0))
 	identity := metav1.ObjectMeta{
-		Name: "web", Namespace: "a", UID: "uid", ResourceVersion: "5", DeletionTimestamp: &deletion,
+		Name: "web", Namespace: "a", UID: "uid", Generation: 3, ResourceVersion: "5", DeletionTimestamp: &deletion,
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
 	}
 	bounded := appsv1.Deployment{
 		ObjectMeta: identity, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}, Status: appsv1.DeploymentStatus{Replicas: 3},
 	}
-	bounded.Generation = 3
 	full := bounded.DeepCopy()
 	full.Labels, full.Annotations = map[string]string{"app": "web"}, map[string]string{"theirs": "large"}
 	full.Finalizers, full.ManagedFields = []string{"example.com/wait"}, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}

@@ -48,12 +48,13 @@ func Metadata(object metav1.Object) {
 	object.SetManagedFields(nil)
 }
 
-// SetIdentity copies what controllers read of any object: identity, deletion timestamp and owners.
+// SetIdentity copies what controllers read of any object: identity, generation, deletion timestamp and owners.
 func SetIdentity(to, from metav1.Object) {
 	to.SetName(from.GetName())
 	to.SetNamespace(Intern(from.GetNamespace()))
 	to.SetUID(from.GetUID())
 	to.SetResourceVersion(from.GetResourceVersion())
+	to.SetGeneration(from.GetGeneration())
 	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
 	to.SetOwnerReferences(trimOwners(from))
 }

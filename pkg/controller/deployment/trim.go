@@ -100,7 +100,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 		},
 	}
 	trim.SetIdentity(trimmed, deployment)
-	trimmed.Generation, trimmed.Labels = deployment.Generation, i.managedByLabel(deployment.Labels)
+	trimmed.Labels = i.managedByLabel(deployment.Labels)
 	trimmed.CreationTimestamp = deployment.CreationTimestamp
 	if WrittenByUs(deployment) {
 		trimmed.ManagedFields = i.written

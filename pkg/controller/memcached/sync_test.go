@@ -71,6 +71,9 @@ var (
 // gone deletes the Memcached in the API server.
 func gone(s *env) { must(0, s.Tracker.Delete(memcachedsResource, testNamespace, "mc")) }
 
+// numbered gives the Service a generation, as a manifest can.
+func numbered(service *corev1.Service) { service.Generation = 1 }
+
 // otherFields gives the Service another selector, and more ports than the cache keeps.
 func otherFields(service *corev1.Service) {
 	service.Spec.Ports[0].Port = 80
@@ -210,12 +213,12 @@ func TestContention(t *testing.T) {
 			contested + `Deployment "mc": image` + nobody + "; stop that writer, and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
 		},
 		"rule M30: ": {
-			available, newOwnedService(otherFields), "ServiceContested", "1 updated Pods are available, 1 are wanted" + aboutService + contested +
+			available, newOwnedService(otherFields, numbered), "ServiceContested", "1 updated Pods are available, 1 are wanted" + aboutService + contested +
 				`Service "mc": selector` + nobody + ", ports" + nobody + "; stop that writer, or create a Service of another name for it",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, s := new(syncTest).start(t)
+			ctx, s := (&syncTest{services: []*corev1.Service{newOwnedService(numbered)}}).start(t)
 			for _, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second} {
 				fixture.Recorded(s.Events)
 				s.see(s.memcached(), []*appsv1.Deployment{test.deployment}, test.service)
