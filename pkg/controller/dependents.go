@@ -120,7 +120,7 @@ func (d *Dependents[O, T]) Of(owner O) []T {
 // Live reads a cached dependent from the API server, in full. It returns a NewConflict if the live one is
 // gone, terminating, another one of the name, has another generation, or is not the owner's.
 func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (none T, err error) {
-	if err := d.owners.Worker.acquireIfLarge(ctx, cache.MetaObjectToName(owner), cached); err != nil {
+	if err := d.owners.Worker.acquireIfLarge(ctx, cached); err != nil {
 		return none, err
 	}
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
@@ -139,7 +139,7 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 
 // Create creates the object, unless a pause lasts. If this process or the status knows of an earlier one in this
 // generation, it reads the owner live before: the garbage collector may have deleted that one with the owner. If the
-// API server has an object of the name, it returns ErrStaleCache: the next sync finds that.
+// API server has an object of the name, it returns a NewConflict: the next sync finds that.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
 	state, now := d.state(owner).forReplicas(d.Replicas(desired)), d.owners.Clock.Now()
 	if state.pause(now) > 0 {
@@ -192,15 +192,19 @@ func (d *Dependents[O, T]) TryCreate(ctx context.Context, owner O, desired T) er
 }
 
 // CheckGone returns nil if the owner's object of that name and UID, which the cache does not have, is
-// gone, and an ErrStaleCache if the API server has it. Without a UID each object of that name counts.
+// gone, and a NewConflict if the API server has it. Without a UID each object of that name counts.
 func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, uid types.UID) error {
+	// How large it is is not known.
+	if err := d.owners.Worker.acquireLarge(ctx); err != nil {
+		return err
+	}
 	live, err := d.Client(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && uid != "" && (live.GetUID() != uid || !d.isControlledBy(live, owner)):
 		return nil
 	case err == nil:
 		d.owners.Await(owner, d.store, live.GetResourceVersion())
-		return fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
+		err = NewConflict(d.Resource, name)
 	}
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
@@ -286,7 +290,7 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 
 // send sends the patch. It returns what it has of the object, also beside an error.
 func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch Patch) (T, error) {
-	if err := d.owners.Worker.acquireIfLarge(ctx, cache.MetaObjectToName(owner), current); err != nil {
+	if err := d.owners.Worker.acquireIfLarge(ctx, current); err != nil {
 		return current, err
 	}
 	options := metav1.PatchOptions{FieldManager: FieldManager}

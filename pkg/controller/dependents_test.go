@@ -88,7 +88,7 @@ func TestCreate(t *testing.T) {
 			}
 			c.drift()
 			c.deploymentStore.Bookmark("10")
-			isGone(isStale)
+			isGone(apierrors.IsConflict)
 			c.waits(true)
 			c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
 			isGone(apierrors.IsInternalError)
@@ -100,7 +100,7 @@ func TestCreate(t *testing.T) {
 			foo := c.foo
 			c.drift()
 			_, err := c.deployments.Create(c.ctx, foo, c.desired(foo))
-			c.expect(err, isStale, create, read)
+			c.expect(err, apierrors.IsConflict, create, read)
 			c.deploymentStore.Bookmark("10")
 			c.waits(true)
 			c.answer = refuse("get", apierrors.NewNotFound(deployments.GroupResource(), "web"))
@@ -331,6 +331,15 @@ func TestLargeObjects(t *testing.T) {
 			_, err := c.deployments.Live(ctx, foo, c.cached())
 			return err
 		}},
+		"rule 24: a live read for another owner, as in a cycle of renames": {450000, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
+			other := foo.DeepCopy()
+			other.Name = "other"
+			_, err := c.deployments.Live(ctx, other, c.cached())
+			return err
+		}},
+		"rule 24: a live read of what the cache does not have, of any size": {1, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
+			return c.deployments.CheckGone(ctx, foo, "web", "")
+		}},
 		"rule 24: a live read of the owner": {450000, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
 			return c.foos.CheckLive(ctx, foo)
 		}},
@@ -349,8 +358,17 @@ func TestLargeObjects(t *testing.T) {
 				c.drift(scale(5))
 				c.answer = func(string) error { return errRefused }
 				held, requests := make(chan struct{}), 0
+				defer close(held)
 				c.before = func() { requests++; <-held }
 				results := make(chan error, 3)
+				ended := func() error {
+					select {
+					case err := <-results:
+						return err
+					case <-time.After(time.Minute):
+						return errors.New("no sync ended")
+					}
+				}
 				c.worker.Handle("", func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 					timeout, _ := time.ParseDuration(key.Name)
 					ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -370,7 +388,7 @@ func TestLargeObjects(t *testing.T) {
 						t.Errorf("%d requests at once, want %d", requests, test.want)
 					}
 				}
-				if time.Sleep(20 * time.Second); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
+				if time.Sleep(20 * time.Second); test.want == 1 && !errors.Is(ended(), context.DeadlineExceeded) {
 					t.Error("the end of a sync that waits is not reported")
 				}
 				// A sync that fails makes way for the next one.
@@ -379,7 +397,7 @@ func TestLargeObjects(t *testing.T) {
 					case held <- struct{}{}:
 					case <-time.After(time.Minute):
 					}
-					if err := <-results; !controller.IsRefusal(err) {
+					if err := ended(); !controller.IsRefusal(err) {
 						t.Errorf("error %v", err)
 					}
 				}

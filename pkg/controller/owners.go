@@ -176,7 +176,7 @@ func (o *Owners[O]) Live(ctx context.Context, owner O) (O, error) {
 
 // read reads the owner from the API server. It returns a NewConflict if that is gone or not the same.
 func (o *Owners[O]) read(ctx context.Context, owner O, same func(live O) bool) (none O, err error) {
-	if err := o.Worker.acquireIfLarge(ctx, cache.MetaObjectToName(owner), owner); err != nil {
+	if err := o.Worker.acquireIfLarge(ctx, owner); err != nil {
 		return none, err
 	}
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
@@ -234,7 +234,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := o.Worker.acquireIfLarge(ctx, key, owner); err != nil {
+	if err := o.Worker.acquireIfLarge(ctx, owner); err != nil {
 		return time.Time{}, err
 	}
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")

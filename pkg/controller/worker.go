@@ -27,7 +27,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -92,9 +91,8 @@ type Worker struct {
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// atStart are called in goroutines when the workers start. Their context ends with them.
 	atStart []func(context.Context)
-	// large is held by the sync that has an object in memory which MarkLarge has marked, largeHolder is its key.
-	large       *semaphore.Weighted
-	largeHolder atomic.Value
+	// large is held by the sync that has a large object in memory.
+	large *semaphore.Weighted
 	// retryAfter has the time.Time of the end of each key's Retry-After.
 	retryAfter sync.Map
 }
@@ -131,17 +129,28 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 	})
 }
 
-// acquireIfLarge waits until the sync of no other key has a large object in memory, if the cached object is
-// marked as one. The Worker releases it after the sync.
-func (w *Worker) acquireIfLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) error {
-	if !isLarge(cached) || w.largeHolder.Load() == any(key) {
+// holdsLarge is the key of the context of a sync for a *bool: whether the sync holds Worker.large.
+type holdsLarge struct{}
+
+// acquireLarge waits until no other sync has a large object in memory. The Worker releases it after the sync.
+func (w *Worker) acquireLarge(ctx context.Context) error {
+	holds, ok := ctx.Value(holdsLarge{}).(*bool)
+	if !ok || *holds {
 		return nil
 	}
 	if err := w.large.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for another large object: %w", err)
 	}
-	w.largeHolder.Store(key)
+	*holds = true
 	return nil
+}
+
+// acquireIfLarge is acquireLarge if MarkLarge has marked the cached object.
+func (w *Worker) acquireIfLarge(ctx context.Context, cached metav1.Object) error {
+	if !isLarge(cached) {
+		return nil
+	}
+	return w.acquireLarge(ctx)
 }
 
 // Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The caller starts the
@@ -278,7 +287,8 @@ func (w *Worker) DelayRefusal(namespace string) time.Duration {
 // sync calls the syncHandler and measures it. It turns a panic into an error, so that one object cannot
 // stop the others. In a terminating namespace nothing is left to do.
 func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
-	start := w.options.Clock.Now()
+	start, holds := w.options.Clock.Now(), false
+	ctx = context.WithValue(ctx, holdsLarge{}, &holds)
 	defer func() {
 		if r := recover(); r != nil {
 			w.options.Metrics.panics.WithLabelValues(w.name).Inc()
@@ -287,7 +297,7 @@ func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter t
 		if IsNamespaceTerminating(err) {
 			requeueAfter, err = 0, nil
 		}
-		if w.largeHolder.CompareAndSwap(key, cache.ObjectName{}) {
+		if holds {
 			w.large.Release(1)
 		}
 		w.options.Metrics.Synced(w.kind, requeueAfter, err, w.options.Clock.Since(start))

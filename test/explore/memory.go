@@ -68,7 +68,7 @@ func (c *canon) fieldsOf(t reflect.Type) []field {
 // noMemory are the fields of pkg/controller that are no memory, with the reasons.
 func noMemory() map[string]string {
 	const isCache, isFixed, isTheirs = "a cache, which the explorer keeps", "it never changes", "the explorer's"
-	const isCount, isHeld = "no decision depends on it", "held only while a sync runs"
+	const isCount = "no decision depends on it"
 	return map[string]string{
 		"controller.Owners.store":                 isCache,
 		"controller.Dependents.store":             isCache,
@@ -86,8 +86,7 @@ func noMemory() map[string]string {
 		"controller.StatusDebouncer.clock":        isTheirs,
 		"controller.Worker.Queue":                 isTheirs,
 		"controller.backoff.buckets":              "each namespace has a hundred refusals before one waits",
-		"controller.Worker.large":                 isHeld,
-		"controller.Worker.largeHolder":           isHeld,
+		"controller.Worker.large":                 isTheirs,
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,13 +160,15 @@ func start(ctx context.Context, kind Kind, at time.Time) *process {
 	return p
 }
 
-// takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step.
+// takeOver puts the explorer's queue in place of the Worker's, and leaves the read of the present version to a step. No
+// sync waits until another one has no large object in memory.
 func (p *process) takeOver() {
 	field := func(name string) reflect.Value { return accessible(reflect.ValueOf(p.worker).Elem().FieldByName(name)) }
 	p.buckets = accessible(field("backoff").Elem().FieldByName("buckets")).Interface().(*lru.Cache)
 	p.queue.limiter = field("backoff").Interface().(workqueue.TypedRateLimiter[cache.ObjectName])
 	p.readNow = field("atStart").Interface().([]func(context.Context))[0]
 	field("atStart").SetZero()
+	field("large").Set(reflect.ValueOf(semaphore.NewWeighted(maxWorkers)))
 	p.worker.Queue.TypedRateLimitingInterface = p.queue
 }
 
