@@ -181,7 +181,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 		// The status has to record the schedule first, or a run could be started whose schedule is unknown
 		// after a restart.
 		old := cronTab.Status.ObservedSchedule
-		d.recordFirst = d.recordFirst || len(d.due) > 0 && (old == nil || changed(*old, d.observed))
+		d.recordFirst = d.recordFirst || old == nil || changed(*old, d.observed)
 	}
 	d.lookAhead(times, later(settled, shifted))
 	d.syncBy(now.Add(maxRequeueAfter), now)
@@ -440,7 +440,9 @@ func whyLate(snap snapshot, at time.Time) string {
 
 // syncBy makes the next sync come at that time, or earlier.
 func (d *decision) syncBy(at, now time.Time) {
-	if wait := min(at.Sub(now), maxRequeueAfter); d.requeueAfter == 0 || wait < d.requeueAfter {
-		d.requeueAfter = wait
+	wait := min(at.Sub(now), maxRequeueAfter)
+	if d.requeueAfter != 0 {
+		wait = min(wait, d.requeueAfter)
 	}
+	d.requeueAfter = wait
 }
