@@ -142,6 +142,8 @@ func TestDiffDeployment(t *testing.T) {
 func TestNewStatus(t *testing.T) {
 	otherName := []string{"create this Foo anew with another spec.deploymentName"}
 	otherName[0] = "ask for another name in spec.deploymentName" // +drop:rename
+	freed := "is deleted"
+	freed += ", or is renamed and its new Deployment is rolled out" // +drop:rename
 	const (
 		isNotOwned = "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
 		warning    = "Warning ErrResourceExists"
@@ -161,6 +163,9 @@ func TestNewStatus(t *testing.T) {
 				metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"},
 				metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "foo", UID: "u", Controller: ptr.To(true)}))},
 			want: isNotOwned, event: warning, message: `Deployment "web" is controlled by Thing "foo"; ` + otherName[0] + "$"},
+		"rule 17: another Foo has the Deployment": {
+			to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: isNotOwned, event: warning,
+			message: `Deployment "web" is controlled by Foo "bar"; this Foo takes over the name once that one ` + freed + `; if you do not want to wait, ` + otherName[0] + "$"},
 		"rule 10: where it asks for another Foo, the command overwrites that": {
 			to: findings{deployment: newForeign(adoptBy("bar"))}, want: isNotOwned, event: warning,
 			message: `adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
