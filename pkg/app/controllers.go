@@ -250,15 +250,15 @@ func (cs *controllers) checkServed() error {
 	return errors.Join(errs...)
 }
 
-// checkCaches returns an error while a controller that the user named has not filled its
-// caches, or this process cannot lead.
+// checkCaches returns an error while no controller, or one that the user named or that has the rights, has filled its
+// caches.
 func (cs *controllers) checkCaches() error {
 	var errs []error
 	if !cs.anySynced() {
 		errs = append(errs, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
-		isOptional := !c.named && !c.isFilling() && cs.anySynced()
+		isOptional := !c.named && slices.ContainsFunc(c.informers, (*informer).isForbidden) && cs.anySynced()
 		if !c.served.Load() || c.hasSynced() || isOptional {
 			continue
 		}

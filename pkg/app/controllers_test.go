@@ -78,6 +78,8 @@ func TestControllers(t *testing.T) {
 		"only those that the user named work": {onlyOther, []state{{served: both, leads: true, working: other}}},
 		"a resource that is served later":     {"", []state{fooWorks(state{served: foo}), allWork}},
 		"a right that is missing and granted": {"", []state{fooWorks(state{served: both, forbidden: other}), allWork}},
+		"one whose list fails does not stop another one, but the process is not ready": {"", []state{
+			fooWorks(state{served: both, failing: other, caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "}), allWork}},
 		"one whose lists take long is waited for": {"", []state{
 			{served: both, slow: other, caches: "the cache of cronjobs.batch is not filled yet"}}},
 		"the same of the only one that is enabled": {onlyOther, []state{

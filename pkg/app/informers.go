@@ -131,6 +131,12 @@ func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error) {
 	})
 }
 
+// isForbidden reports whether the process lacks a right to fill the cache.
+func (i *informer) isForbidden() bool {
+	failure := i.failure.Load()
+	return !i.HasSynced() && failure != nil && apierrors.IsForbidden(*failure)
+}
+
 // check returns nil if the cache is filled, or why it is not.
 func (i *informer) check() error {
 	if i.HasSynced() {

@@ -34,8 +34,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -188,6 +190,39 @@ func TestRetryAfter(t *testing.T) {
 				t.Errorf("error %v, want %q", err, test.message)
 			}
 		})
+	}
+}
+
+// TestStreamingListFails: an informer tells of a cache that the API server cannot fill. While it converts no Foo, it
+// answers a streaming list with 429, after which client-go would try that again for ever, and tell nobody.
+func TestStreamingListFails(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Set("Retry-After", "1"); r.URL.Query().Get("sendInitialEvents") == "true" {
+			w.WriteHeader(http.StatusTooManyRequests)
+		} else {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, "conversion webhook failed")
+		}
+	}))
+	defer server.Close()
+	config, err := NewConfig(Options{Master: server.URL, QPS: Unlimited, Burst: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	informer := informers.NewSharedInformerFactory(kubernetes.NewForConfigOrDie(config), 0).Apps().V1().Deployments().Informer()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the informer told of no failure"))
+	defer cancel()
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		cancel()
+		if !strings.Contains(err.Error(), "conversion webhook failed") {
+			t.Errorf("error %v", err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	informer.RunWithContext(ctx)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		t.Error(cause)
 	}
 }
 

@@ -19,6 +19,7 @@ package client
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -32,7 +33,8 @@ import (
 
 // returnRetryAfter wraps a transport so that it returns an error for a response with
 // Retry-After. Otherwise client-go sleeps and resends up to ten times within one call, which
-// blocks the worker.
+// blocks the worker. Of a streaming list the error is no 429: a Reflector would send that again for ever and tell nobody,
+// while the API server cannot fill its own cache. After another error it lists, and tells why that fails.
 func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
@@ -41,7 +43,11 @@ func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 		}
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
 		if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError) {
-			return nil, errorOf(request.Method, response, seconds)
+			failure := errorOf(request.Method, response, seconds)
+			if request.URL.Query().Get("sendInitialEvents") == "true" {
+				failure = errors.New(failure.Error())
+			}
+			return nil, failure
 		}
 		return response, nil
 	})
