@@ -366,7 +366,7 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 // because its cache did not show the Job. A run whose creation has had no answer for maxResend is one, and missed.
 func (d *decision) findStarted(snap snapshot, manual bool) (runs []time.Time, latest time.Time) {
 	cronTab := snap.cronTab
-	since := later(cronTab.CreationTimestamp.Add(-maxAhead), timeOf(*dueRun{manual: manual}.last(&cronTab.Status)))
+	since := timeOf(*dueRun{manual: manual}.last(&cronTab.Status))
 	for _, job := range snap.jobs {
 		if due := runOf(cronTab, job); due.manual == manual && due.at.After(since) && !due.at.After(snap.now) {
 			runs = append(runs, due.at)

@@ -197,6 +197,8 @@ func syncReplace() map[string]syncTest {
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingIf("create", "jobs", isDryRun, errQuota()), does: replaced},
 		"rule C11: a webhook that answers no dry run refuses nothing": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingIf("create", "jobs", isDryRun, apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)), does: replaced},
+		"rule C11: an adopted Job that is older than the CronTab is recorded before it is replaced": {now: "12:00", cronTab: hourly("", replace, createdAt("11:30")), jobs: jobs{run("09:00")},
+			does: "last=09:00 active=1; in 50ms", goesOn: true},
 		"rule C11: another bad request is one": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingIf("create", "jobs", isDryRun, apierrors.NewBadRequest("bad")), does: keepsIt + "; in 5ms", err: "bad"},
 	}
