@@ -250,8 +250,8 @@ func (cs *controllers) checkServed() error {
 	return errors.Join(errs...)
 }
 
-// checkCaches returns an error while no controller, or one that the user named or that has the rights, has filled its
-// caches.
+// checkCaches returns an error until the caches of all controllers are filled. It leaves out one that the user did not
+// name if RBAC forbids to list its objects and another one's caches are filled.
 func (cs *controllers) checkCaches() error {
 	var errs []error
 	if !cs.anySynced() {

@@ -193,8 +193,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestStreamingListFails: an informer tells of a cache that the API server cannot fill. While it converts no Foo, it
-// answers a streaming list with 429, after which client-go would try that again for ever, and tell nobody.
+// TestStreamingListFails: the watch error handler of an informer gets the error of the list when the API server
+// refuses the streaming list with 429, as it does while it cannot fill its own cache.
 func TestStreamingListFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if w.Header().Set("Retry-After", "1"); r.URL.Query().Get("sendInitialEvents") == "true" {

@@ -33,8 +33,8 @@ import (
 
 // returnRetryAfter wraps a transport so that it returns an error for a response with
 // Retry-After. Otherwise client-go sleeps and resends up to ten times within one call, which
-// blocks the worker. Of a streaming list the error is no 429: a Reflector would send that again for ever and tell nobody,
-// while the API server cannot fill its own cache. After another error it lists, and tells why that fails.
+// blocks the worker. For a streaming list the error is not a 429: after that a Reflector repeats the request without a
+// call of its watch error handler. After another error it sends an ordinary list, and the handler gets the error of that.
 func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)

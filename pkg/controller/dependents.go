@@ -194,7 +194,7 @@ func (d *Dependents[O, T]) TryCreate(ctx context.Context, owner O, desired T) er
 // CheckGone returns nil if the owner's object of that name and UID, which the cache does not have, is
 // gone, and a NewConflict if the API server has it. Without a UID each object of that name counts.
 func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, uid types.UID) error {
-	// How large it is is not known.
+	// The size of an object that the cache does not have is unknown.
 	if err := d.owners.Worker.acquireLarge(ctx); err != nil {
 		return err
 	}

@@ -191,6 +191,11 @@ func TestDrift(t *testing.T) {
 			in := []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"theirs"}}}
 			d.Spec.Selector, d.Spec.Template.Labels = &metav1.LabelSelector{MatchExpressions: in}, map[string]string{"app": "theirs", nameLabel: "x"}
 		}, words: `metadata.labels.memcached_cr from "x" to "mc"`},
+		"rule M22: no label is repaired beside a selector that is too long for the cache": {change: func(d *appsv1.Deployment) {
+			long := metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{strings.Repeat("x", 5000)}}
+			own := metav1.LabelSelectorRequirement{Key: nameLabel, Operator: metav1.LabelSelectorOpExists}
+			d.Spec.Selector, d.Spec.Template.Labels = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{long, own}}, map[string]string{"app": "theirs", nameLabel: "x"}
+		}},
 		"rule M27: without a topology key constraints are left alone":                        {change: spread},
 		"rule M27: fields of the constraint that others set are kept":                        {asked: topology(zone), change: spread},
 		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
