@@ -124,7 +124,8 @@ while_true() {
     "${check}" || { stop_child && return 1; }
     sleep 0.1
   done
-  wait "${CHILD}" || status=$?
+  # bash ends a wait also for a signal that came before.
+  while status=0; wait "${CHILD}" || status=$?; running "${CHILD}"; do :; done
   kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
   return "${status}"
