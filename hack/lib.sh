@@ -124,8 +124,9 @@ while_true() {
     "${check}" || { stop_child && return 1; }
     sleep 0.1
   done
-  # bash ends a wait also for a signal that came before.
-  while status=0; wait "${CHILD}" || status=$?; running "${CHILD}"; do :; done
+  # A signal ends a wait, also one that came before. bash remembers the status of a child that is gone.
+  while running "${CHILD}"; do wait "${CHILD}" || true; done
+  wait "${CHILD}" || status=$?
   kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
   return "${status}"
@@ -141,11 +142,18 @@ stop_child() {
 # cleanup_on_exit calls the script's function cleanup, with the exit status, once when the
 # script exits or gets a signal. Further signals do not interrupt it.
 cleanup_on_exit() {
-  trap 'exit 129' HUP
-  trap 'exit 130' INT
-  trap 'exit 141' PIPE
-  trap 'exit 143' TERM
+  trap 'leave 129' HUP
+  trap 'leave 130' INT
+  trap 'leave 141' PIPE
+  trap 'leave 143' TERM
   trap 'finish $?' EXIT
+}
+
+# leave CODE exits after finish. bash calls no trap for EXIT if a signal arrives when it is about to call that.
+leave() {
+  finish "$1"
+  trap - EXIT
+  exit "$1"
 }
 
 finish() {

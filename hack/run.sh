@@ -184,7 +184,7 @@ follow() {
   spawn tail -n +1 -f <&3
   FOLLOWER="${SPAWNED}"
   # Ctrl-C while the log is shown is the normal end.
-  trap 'exit 0' HUP INT TERM
+  trap 'leave 0' HUP INT TERM
   wait "${CONTROLLER}" 2>/dev/null || status=$?
   stop_following
   say ""
