@@ -101,8 +101,9 @@ dead_components() {
   done
 }
 
+# all_alive looks twice: a process has no command line for a moment after it has begun to execute its program.
 all_alive() {
-  [[ -z "$(dead_components)" ]]
+  [[ -z "$(dead_components)" ]] || { sleep 0.1 && [[ -z "$(dead_components)" ]]; }
 }
 
 # is_running is true if the cluster was ready once, all its processes run and the API server is ready.
