@@ -91,19 +91,20 @@ components() {
 
 # dead_components prints the names of the components that kwokctl has started and that have
 # exited since. It reads the pid files first: in the other order a component that starts
-# in between would look dead. An empty file is one that kwokctl is writing.
+# in between would look dead. An empty file is one that kwokctl is writing. On Linux a process that
+# has just been started is known by its program only: it has no command line yet.
 dead_components() {
-  local started alive file
+  local started alive file pid name
   started=$(cd "${WORKDIR}/pids" 2>/dev/null && grep -H . -- *.pid 2>/dev/null) || return 0
   alive=" $(components | tr '\n' ' ')"
   for file in ${started}; do
-    [[ "${alive}" == *" ${file#*:} "* ]] || echo "${file%.pid:*}"
+    pid="${file#*:}" name="${file%.pid:*}"
+    [[ "${alive}" == *" ${pid} "* || "/proc/${pid}/exe" -ef "${WORKDIR}/bin/${name}" ]] || echo "${name}"
   done
 }
 
-# all_alive looks twice: a process has no command line for a moment after it has begun to execute its program.
 all_alive() {
-  [[ -z "$(dead_components)" ]] || { sleep 0.1 && [[ -z "$(dead_components)" ]]; }
+  [[ -z "$(dead_components)" ]]
 }
 
 # is_running is true if the cluster was ready once, all its processes run and the API server is ready.
