@@ -124,9 +124,8 @@ while_true() {
     "${check}" || { stop_child && return 1; }
     sleep 0.1
   done
-  # A signal ends a wait, also one that came before. bash remembers the status of a child that is gone.
-  while running "${CHILD}"; do wait "${CHILD}" || true; done
-  wait "${CHILD}" || status=$?
+  # A signal ends a wait, also one that came before. One that came before the script ignored it ends every wait at once.
+  while status=0; wait "${CHILD}" || status=$?; running "${CHILD}"; do sleep 0.1; done
   kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
   return "${status}"
@@ -152,12 +151,12 @@ cleanup_on_exit() {
 # leave CODE exits after finish. bash calls no trap for EXIT if a signal arrives when it is about to call that.
 leave() {
   finish "$1"
-  trap - EXIT
   exit "$1"
 }
 
 finish() {
   trap '' HUP INT PIPE TERM
+  trap - EXIT
   set +o errexit
   stop_child
   cleanup "$1"
