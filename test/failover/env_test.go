@@ -264,7 +264,7 @@ func (e *env) checkConverged(ctx context.Context, count int) error {
 		return nil
 	}
 	err := fmt.Errorf("%d violations:\n%s", len(found), strings.Join(found[:min(len(found), 10)], "\n"))
-	return errors.Join(err, e.deleteStuckPods(ctx))
+	return errors.Join(err, e.deleteStuck(ctx, &state))
 }
 
 func as[T any](e *env, v trace.Version) *T {
@@ -273,13 +273,21 @@ func as[T any](e *env, v trace.Version) *T {
 	return object
 }
 
-// deleteStuckPods does what a kubelet would: kwok forgets a Pod if its update fails during an outage.
-func (e *env) deleteStuckPods(ctx context.Context) error {
+// deleteStuck does what a kubelet and a user would: kwok forgets a Pod if its update fails during an outage, and the
+// garbage collector the owner that was replaced by another one of its name before the collector watched again.
+func (e *env) deleteStuck(ctx context.Context, state *sim.State) error {
 	if _, last := e.history.All(); time.Since(last) < stuckAfter {
 		return nil
 	}
 	now, pending := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}
-	return e.kube.CoreV1().Pods(e.namespace).DeleteCollection(ctx, now, pending)
+	err := e.kube.CoreV1().Pods(e.namespace).DeleteCollection(ctx, now, pending)
+	for name, deployment := range state.Deployments {
+		ref := metav1.GetControllerOfNoCopy(deployment)
+		if ref != nil && state.Foos[ref.Name] != nil && state.Foos[ref.Name].UID != ref.UID {
+			err = errors.Join(err, e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+		}
+	}
+	return err
 }
 
 // checkNoMoreWrites checks liveness L1: at rest a touch of every Foo leads to no write.
