@@ -184,6 +184,9 @@ func TestDrift(t *testing.T) {
 			words: `spec.securityContext.seccompProfile from Localhost x to RuntimeDefault, image from other to memcached:1.6-alpine, ` +
 				`command from ["memcached" "-m" "32" "-o" "modern" "-v" "-p" "11211"] to ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"], ` +
 				`resources.requests.memory, resources.limits.memory, args from ["x"] to none, ports from memcached 80/TCP to memcached 11211/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference of "mc", blockOwnerDeletion false`},
+		"rule M26: a shorter command with the same MEMORY leaves the resources": {
+			change: container(func(c *corev1.Container) { c.Command = c.Command[:3] }),
+			words:  `command from ["memcached" "-m" "64"] to ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"]`},
 		"rule M22: a label that the selector requires is left": {change: func(d *appsv1.Deployment) {
 			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs"}, map[string]string{"app": "theirs", nameLabel: "x"}
 		}, words: `metadata.labels.memcached_cr from "x" to "mc"`},

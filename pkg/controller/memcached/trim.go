@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	// maxCompared bounds the lists that are compared. No list that the controller asks for
-	// is longer.
+	// maxCompared bounds the lists that are compared. Each list that the controller asks for
+	// is shorter.
 	maxCompared = 16
 	// maxSpread is one more than the topology spread constraints that the controller asks for.
 	maxSpread = 2
@@ -112,7 +112,7 @@ func trimPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
 // trimList returns the list, cut off where it differs from all that the controller asks for.
 func trimList[T ~string](list []T) []T {
 	var trimmed []T
-	for _, value := range list[:min(len(list), maxCompared+1)] {
+	for _, value := range list[:min(len(list), maxCompared)] {
 		trimmed = append(trimmed, T(trim.Bounded(string(value))))
 	}
 	return trimmed
