@@ -125,7 +125,8 @@ while_true() {
     sleep 0.1
   done
   # A signal ends a wait, also one that came before. One that came before the script ignored it ends every wait at once.
-  while status=0; wait "${CHILD}" || status=$?; running "${CHILD}"; do sleep 0.1; done
+  while wait "${CHILD}" || true; running "${CHILD}"; do sleep 0.1; done
+  wait "${CHILD}" || status=$?
   kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
   return "${status}"
