@@ -59,6 +59,7 @@ func (e *env) controlPlane(names ...string) string {
 // killComponents sends SIGKILL, as a power failure would end the processes, and returns when they are gone. kwokctl starts
 // those that do not run by their PID files, which name this process until startComponents is called.
 func (e *env) killComponents(names ...string) {
+	e.outage = true
 	for _, name := range names {
 		file := e.controlPlane("pids", name+".pid")
 		text, err := os.ReadFile(file)

@@ -73,6 +73,8 @@ type env struct {
 	namespace string
 	// replicas are all controllers in the order of their start, including those that ended.
 	replicas []*replica
+	// outage is true once a component of the control plane was killed.
+	outage bool
 	// operations counts those that users have finished.
 	operations atomic.Int64
 	// current is the build of this commit, previous the one that it replaces.
@@ -232,7 +234,7 @@ func (e *env) awaitOperations() {
 }
 
 const (
-	// stuckAfter is for how long nothing has changed when Pods that are still pending count as stuck.
+	// stuckAfter is for how long nothing has changed when what is left counts as stuck.
 	stuckAfter = 30 * time.Second
 	// quiet is longer than a controller with nothing to do waits on its own.
 	quiet = 3 * time.Second
@@ -273,10 +275,10 @@ func as[T any](e *env, v trace.Version) *T {
 	return object
 }
 
-// deleteStuck does what a kubelet and a user would: kwok forgets a Pod if its update fails during an outage, and the
-// garbage collector the owner that was replaced by another one of its name before the collector watched again.
+// deleteStuck does what a kubelet and a user would after an outage: kwok forgets a Pod if its update fails, and the
+// garbage collector misses the deletion of an owner if another one of its name exists when the collector lists again.
 func (e *env) deleteStuck(ctx context.Context, state *sim.State) error {
-	if _, last := e.history.All(); time.Since(last) < stuckAfter {
+	if _, last := e.history.All(); !e.outage || time.Since(last) < stuckAfter {
 		return nil
 	}
 	now, pending := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}
@@ -284,7 +286,9 @@ func (e *env) deleteStuck(ctx context.Context, state *sim.State) error {
 	for name, deployment := range state.Deployments {
 		ref := metav1.GetControllerOfNoCopy(deployment)
 		if ref != nil && state.Foos[ref.Name] != nil && state.Foos[ref.Name].UID != ref.UID {
-			err = errors.Join(err, e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+			e.t.Logf("deleting Deployment %s, whose Foo was replaced", name)
+			options := metav1.NewPreconditionDeleteOptions(string(deployment.UID))
+			err = errors.Join(err, e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, name, *options))
 		}
 	}
 	return err
