@@ -275,17 +275,17 @@ func as[T any](e *env, v trace.Version) *T {
 	return object
 }
 
-// deleteStuck does what a kubelet and a user would after an outage: kwok forgets a Pod if its update fails, and the
+// deleteStuck does what a kubelet and a user would: kwok forgets a Pod if its update fails, and after an outage the
 // garbage collector misses the deletion of an owner if another one of its name exists when the collector lists again.
 func (e *env) deleteStuck(ctx context.Context, state *sim.State) error {
-	if _, last := e.history.All(); !e.outage || time.Since(last) < stuckAfter {
+	if _, last := e.history.All(); time.Since(last) < stuckAfter {
 		return nil
 	}
 	now, pending := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}
 	err := e.kube.CoreV1().Pods(e.namespace).DeleteCollection(ctx, now, pending)
 	for name, deployment := range state.Deployments {
 		ref := metav1.GetControllerOfNoCopy(deployment)
-		if ref != nil && state.Foos[ref.Name] != nil && state.Foos[ref.Name].UID != ref.UID {
+		if e.outage && ref != nil && state.Foos[ref.Name] != nil && state.Foos[ref.Name].UID != ref.UID {
 			e.t.Logf("deleting Deployment %s, whose Foo was replaced", name)
 			options := metav1.NewPreconditionDeleteOptions(string(deployment.UID))
 			err = errors.Join(err, e.kube.AppsV1().Deployments(e.namespace).Delete(ctx, name, *options))
