@@ -24,6 +24,8 @@ BIN="${ROOT}/bin"
 
 # A go.work in a parent directory would override the versions that this repository pins.
 export GOWORK=off
+# In POSIX mode bash forgets the status of a child once it was waited for.
+unset POSIXLY_CORRECT
 # The caller's kubectl preferences could change flags and aliases.
 export KUBERC=off
 

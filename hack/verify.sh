@@ -98,7 +98,7 @@ contract() {
 lint() {
   local silenced
   sources .sh | xargs -n 1 bash -n || complain "bash cannot parse a script"
-  [[ "$(bash -c 'source hack/lib.sh; trap "kill -s USR1 \$!" TERM
+  [[ "$(bash -c 'source hack/lib.sh; trap "kill -s USR1 \$!; sleep 1" TERM
     interruptible bash -c "trap \"exit 7\" USR1; kill -s TERM \$PPID; sleep 9 & wait" || echo $?')" == 7 ]] ||
     complain "a script that goes on after a signal kills what it waits for"
   silenced=$(sources .go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
@@ -358,12 +358,12 @@ mutate() {
   # Off by default in gremlins, and just as easy to get wrong as the others.
   local operators=(--invert-{assignments,bitwise,logical,loopctrl} --remove-self-assignments)
   # gremlins measures the coverage of everything below DIR, and takes the time of that
-  # for the timeout of a mutant. Below the root only its own tests count.
+  # for the timeout of a mutant, which also holds for compiling. Below the root only its own tests count.
   [[ "$1" != ./ ]] || find . -mindepth 2 -name '*_test.go' -exec rm -f {} +
   # A test result from the cache would make the timeout too short. The random tests and
   # the explorations take too long, and the detectors allocate.
   GOFLAGS="${GOFLAGS} -count=1 -vet=off -skip=^Test(Random|Explore|Bytes|Allocations)" interruptible \
-    "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt \
+    "${WORK}/bin/gremlins" unleash "$1" --timeout-coefficient=10 --exclude-files / --output-statuses lt \
     --output "${WORK}/report.json" "${operators[@]}" "${@:2}"
   # gremlins names files relative to DIR.
   [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --raw-output --arg dir "${1#./}" \
