@@ -32,7 +32,7 @@ cluster-down: ## Stop the local cluster and delete its files
 ##@ Test it
 
 .PHONY: test
-test: ## Run verify, lint, unit and e2e, and a part of check, compare and failover
+test: ## Run verify, lint, unit and e2e, and a part of other suites
 	@hack/test.sh
 
 .PHONY: verify
