@@ -98,7 +98,7 @@ contract() {
 lint() {
   local silenced
   sources .sh | xargs -n 1 bash -n || complain "bash cannot parse a script"
-  [[ "$(bash -c 'source hack/lib.sh; trap "kill -s USR1 \$!; sleep 1" TERM
+  [[ "$(POSIXLY_CORRECT=1 bash -c 'source hack/lib.sh; interruptible true && trap "kill -s USR1 \$!; await \$! 9" TERM
     interruptible bash -c "trap \"exit 7\" USR1; kill -s TERM \$PPID; sleep 9 & wait" || echo $?')" == 7 ]] ||
     complain "a script that goes on after a signal kills what it waits for"
   silenced=$(sources .go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
