@@ -221,7 +221,7 @@ func TestLeftovers(t *testing.T) {
 func TestConvert(t *testing.T) {
 	for drop, kind := range map[string]string{
 		"": "Image", "memcached": "Client", "crontab": "Cluster", "rename": "Gadget", "webhooks": "Task",
-		"memcached,crontab": "Queue", "memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,rename,newkind,check,explore": "Goose",
+		"newkind,check": "Gizmo", "memcached,crontab": "Queue", "memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks,rename,newkind,check,explore": "Goose",
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
 			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc.", "PLURAL": map[string]string{"Goose": "geese"}[kind]}
