@@ -61,7 +61,7 @@ const (
 // Each event of a CronTab or of a Job enqueues the CronTab's key, and a worker calls syncHandler: it reads the
 // caches and the clock, decides (crontab.go), starts the run that is due, updates the status, and deletes
 // finished Jobs beyond the history limits. It returns how long to wait until time changes the decision.
-// A failed sync is retried with backoff, and no later than the next run is due.
+// A failed sync is retried with backoff, and no later than the next run is to be started.
 type Controller struct {
 	controller.Options
 
@@ -189,8 +189,8 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 	}
 	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
-	if d.tryNext && until.After(d.next) {
-		until = d.next // Asking about a run does not delay that run.
+	if d.tryNext && until.After(d.nextStart) {
+		until = d.nextStart // Asking about a run does not delay that run.
 	}
 	snap.memory.refused[due.manual] = refusedJob{due, d.asked, snap.cronTab.Generation, until, delay}
 	d.syncBy(until, snap.now)
@@ -280,13 +280,17 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	return res, err
 }
 
-// tryNext asks the API server whether it would create the Job. Other errors than a refusal may soon be over.
+// tryNext asks the API server whether it would create the Job. Other errors than a refusal may soon be over, but the
+// Worker has to know of Retry-After.
 func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (res result, err error) {
 	err = c.jobs.TryCreate(ctx, cronTab, job)
 	if controller.IsRefusal(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
 	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
+	if _, mustWait := apierrors.SuggestsClientDelay(err); mustWait {
+		return res, err
+	}
 	return res, res.rejected
 }
 
@@ -312,7 +316,9 @@ func (c *Controller) createJob(ctx context.Context, snap snapshot, d *decision, 
 	if open && c.Clock.Since(sent) >= maxResend || ctx.Err() != nil {
 		return fmt.Errorf("this sync took too long to create Job %q: %w", job.Name, controller.ErrStaleCache)
 	}
-	snap.memory.started[*d.start] = c.Clock.Now()
+	if !open {
+		snap.memory.started[*d.start] = c.Clock.Now()
+	}
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
 	// That the Job exists may be the work of a request that had no answer.
 	if !mayExist(err) && (!open || !apierrors.IsAlreadyExists(err)) {

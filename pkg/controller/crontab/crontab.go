@@ -102,6 +102,8 @@ type decision struct {
 	// next is when the next run is due, upcoming when the next runs are due, that one first.
 	next     time.Time
 	upcoming []time.Time
+	// nextStart is when the next run is to be started. spec.splaySeconds may hold it after it is due.
+	nextStart time.Time
 	// requeueAfter is when to sync again at the latest, 0 if time alone changes nothing.
 	requeueAfter time.Duration
 }
@@ -189,7 +191,8 @@ func (d *decision) decideScheduled(snap snapshot) {
 		message := fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)
 		d.problem = controller.NotReady(alphav1.ReasonNeverDue, message)
 	} else {
-		d.syncBy(d.next, shifted)
+		d.nextStart = now.Add(d.next.Sub(shifted))
+		d.syncBy(d.nextStart, now)
 	}
 	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && len(d.due) > 0 {
 		// The sum with a longer deadline might overflow.
