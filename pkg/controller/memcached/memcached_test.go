@@ -376,6 +376,7 @@ func TestEventsOfNodes(t *testing.T) {
 	set := newSet("rs", d)
 	orphanSet := newSet("rs", d, func(set *appsv1.ReplicaSet) { set.OwnerReferences[0].Controller = nil })
 	theirs := newSet("rs", d, func(set *appsv1.ReplicaSet) { set.OwnerReferences[0].UID = "other" })
+	newerSet := newSet("rs", d, func(set *appsv1.ReplicaSet) { set.UID = "newer" })
 	changed := func(change func(*corev1.Pod)) *corev1.Pod { return newPod("a", set, change) }
 	pod, orphan := newPod("a", set), changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
 	failed, ending := changed(phase(corev1.PodFailed)), changed(terminating)
@@ -403,6 +404,7 @@ func TestEventsOfNodes(t *testing.T) {
 			"a ReplicaSet that is handed over":         sets(orphanSet, set),
 			"a ReplicaSet that is released":            sets(set, orphanSet),
 			"a ReplicaSet that another Deployment had": sets(theirs, set),
+			"another ReplicaSet of the same name":      sets(set, newerSet),
 			"a ReplicaSet that goes":                   sets(set, nil),
 			"a Pod that terminates":                    pods(pod, ending),
 			"a Pod that fails":                         pods(pod, failed),

@@ -72,7 +72,7 @@ func (c *Controller) replicaSetHandlers() appsinformers.ReplicaSetDetailedHandle
 			}
 		},
 		UpdateFunc: func(old, set *appsv1.ReplicaSet) {
-			if !sameController(old, set) {
+			if old.UID != set.UID || !sameController(old, set) {
 				c.enqueueByReplicaSet(old)
 				c.enqueueByReplicaSet(set)
 			}
