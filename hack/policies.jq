@@ -47,19 +47,20 @@ def service_account($ours):
   dependents($ours) as $dependents
   | "exists(r, r.?controller.orValue(false)" as $controller
   | "\($controller) && r.apiVersion.split('/')[0] in [\($ours | map("'\(group)'") | unique | join(", "))])" as $owned
-  # The garbage collector keeps for ever what has an owner of a version or kind that does not exist.
-  | "\($controller) && r.apiVersion + '/' + r.kind in [\($ours | map("'\(.)'") | join(", "))])" as $ours_now
+  | "r.?controller.orValue(false) && r.apiVersion + '/' + r.kind in [\($ours | map("'\(.)'") | join(", "))]" as $ours_now
   | "metadata.?ownerReferences.orValue([])" as $references
   | policy("sample-controller-dependents"; $dependents; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
       {expression: "request.namespace != 'kube-system'", message: "sample-controller writes nothing in kube-system"},
       # The variant for a namespace may run in the one that it serves.
       {expression: "request.namespace != request.userInfo.username.split(':')[2] || !authorizer.group(request.resource.group).resource(request.resource.resource).check('create').allowed()",
        message: "sample-controller, if it serves the cluster, writes nothing in the namespace in which it runs"},
-      {expression: "request.operation == 'DELETE' || object.\($references).\($ours_now) || request.operation == 'UPDATE' && object.\($references).\($owned) && object.\($references) == oldObject.\($references)",
-       message: "sample-controller writes only objects with a controller reference to a kind of its own"},
+      # The garbage collector keeps for ever what has an owner of a version or kind that does not exist.
+      {expression: "request.operation == 'DELETE' || object.\($references).exists(r, \($ours_now)) && object.\($references).all(r, \($ours_now) || request.operation == 'UPDATE' && r in oldObject.\($references)) || request.operation == 'UPDATE' && object.\($references).\($owned) && object.\($references) == oldObject.\($references)",
+       message: "sample-controller writes only objects with a controller reference to a kind of its own, and adds no other owner"},
       {expression: "request.operation == 'DELETE' || object.metadata.?finalizers == (request.operation == 'UPDATE' ? oldObject.metadata.?finalizers : optional.none())",
        message: "sample-controller sets and removes no finalizers"},
-      {expression: "request.operation != 'DELETE' || request.options.?propagationPolicy.orValue('Background') != 'Orphan' && !request.options.?orphanDependents.orValue(false)",
+      # Without a policy the API server orphans the Pods of Jobs.
+      {expression: "request.operation != 'DELETE' || request.options.?propagationPolicy.orValue('') in ['Background', 'Foreground']",
        message: "sample-controller leaves nothing behind that an object which it deletes owns"},
       {expression: "request.operation == 'CREATE' || oldObject.\($references).\($owned) || request.operation == 'UPDATE' && !oldObject.\($references).\($controller)) && request.resource.resource == 'deployments' && '\($ours[0] | group)/adopt-by' in oldObject.metadata.?annotations.orValue({})",
        message: "sample-controller changes and deletes only what a kind of its own controls, or what asks to be adopted"}

@@ -48,9 +48,12 @@ func TestCronTab(t *testing.T) {
 	startEnv(t, "--controllers=crontab").script("crontab")
 }
 
-// createCronTabVictims creates a CronTab, and a Job of others.
+// createCronTabVictims creates a CronTab, a Job that it controls, and a Job of others.
 func createCronTabVictims(e *env) {
 	e.Helper()
 	e.applyCronTab("x", "schedule: '@yearly'", backup)
 	e.kubectl("create job theirs --image=foreign")
+	e.kubectl("create job x --image=foreign")
+	e.kubectl(`patch job x --type=merge --patch='{"metadata":{"ownerReferences":[{"apiVersion":"alpha.ianlewis.org/v1","kind":"CronTab","name":"x",` +
+		`"controller":true,"uid":"'$(kubectl --namespace=` + e.namespace + ` get crontab x --output=jsonpath={.metadata.uid})'"}]}}'`)
 }
