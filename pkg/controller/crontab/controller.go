@@ -178,8 +178,8 @@ func (c *Controller) remember(key cache.ObjectName, memory *memory) {
 	}
 }
 
-// noteRefusal counts a refusal of the Job.
-func (c *Controller) noteRefusal(snap snapshot, d *decision) {
+// noteRefusal counts a refusal of the Job, which is not tried again for that time at least.
+func (c *Controller) noteRefusal(snap snapshot, d *decision, retryAfter time.Duration) {
 	due, limit, delay := d.toCreate(), maxRetry, minRetry
 	if known := snap.memory.refused[due.manual]; known.generation == snap.cronTab.Generation {
 		delay = 2 * known.delay
@@ -188,7 +188,7 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision) {
 		limit = maxTryRetry
 	}
 	delay = min(delay, limit)
-	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
+	until := snap.now.Add(max(delay, min(retryAfter, limit), c.Worker.DelayRefusal(snap.cronTab.Namespace)))
 	if d.tryNext && until.After(d.nextStart) {
 		until = d.nextStart // Asking about a run does not delay that run.
 	}
@@ -209,7 +209,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		d.requeueAfter = 0
 		return nil
 	case res.rejected != nil && controller.IsRefusal(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
-		if c.noteRefusal(snap, d); err != nil {
+		if c.noteRefusal(snap, d, res.retryAfter); err != nil {
 			// The Worker takes a second token of the namespace for an error that it knows to be a refusal.
 			err = errors.New(err.Error())
 		}
@@ -280,17 +280,15 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	return res, err
 }
 
-// tryNext asks the API server whether it would create the Job. Other errors than a refusal may soon be over, but the
-// Worker has to know of Retry-After.
+// tryNext asks the API server whether it would create the Job. Other errors than a refusal may soon be over.
 func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (res result, err error) {
 	err = c.jobs.TryCreate(ctx, cronTab, job)
 	if controller.IsRefusal(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
 	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
-	if _, mustWait := apierrors.SuggestsClientDelay(err); mustWait {
-		return res, err
-	}
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	res.retryAfter = time.Duration(seconds) * time.Second
 	return res, res.rejected
 }
 
@@ -320,8 +318,8 @@ func (c *Controller) createJob(ctx context.Context, snap snapshot, d *decision, 
 		snap.memory.started[*d.start] = c.Clock.Now()
 	}
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
-	// That the Job exists may be the work of a request that had no answer.
-	if !mayExist(err) && (!open || !apierrors.IsAlreadyExists(err)) {
+	// Another answer is none to an earlier request that had no answer.
+	if !open && !mayExist(err) {
 		delete(snap.memory.started, *d.start)
 	}
 	if created == nil {

@@ -191,7 +191,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 		message := fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)
 		d.problem = controller.NotReady(alphav1.ReasonNeverDue, message)
 	} else {
-		d.nextStart = now.Add(d.next.Sub(shifted))
+		d.nextStart = d.next.Add(now.Sub(shifted))
 		d.syncBy(d.nextStart, now)
 	}
 	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && len(d.due) > 0 {

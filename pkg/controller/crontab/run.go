@@ -113,7 +113,7 @@ func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 type memory struct {
 	cronTab types.UID
 	// started are the runs whose Jobs were created: the status may have been refused, and the Jobs may be gone.
-	// A run whose creation had no answer has the time when that was last sent, others the zero time.
+	// A run whose creation had no answer has the time when that was first sent, others the zero time.
 	started map[dueRun]time.Time
 	// refused is the Job that the API server has refused last, of the schedule and (true) by annotation.
 	refused map[bool]refusedJob

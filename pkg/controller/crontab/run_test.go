@@ -123,7 +123,7 @@ func TestPauseAfterDryRun(t *testing.T) {
 		known := newMemory("uid-backup")
 		known.refused[false] = refusedJob{generation: 1, delay: 4 * time.Minute}
 		d := decision{tryNext: true, nextStart: moment("12:00")}
-		newTestbed(t, "11:58", nil).noteRefusal(snapshot{cronTab: hourly("11:00"), memory: known, now: moment("11:58")}, &d)
+		newTestbed(t, "11:58", nil).noteRefusal(snapshot{cronTab: hourly("11:00"), memory: known, now: moment("11:58")}, &d, 0)
 		fixture.Differ(t, "rule C16: the end of the pause", moment("12:00"), known.refused[false].until)
 	})
 }
@@ -198,6 +198,7 @@ func TestRefusedRuns(t *testing.T) {
 	}
 	beforeOne := func(clienttesting.Action) bool { return time.Now().Before(moment("12:55")) }
 	beforeHeld := func(clienttesting.Action) bool { return time.Now().Before(moment("13:00:05")) }
+	onTheHour := func(clienttesting.Action) bool { return time.Now().Equal(time.Now().Truncate(time.Hour)) }
 	refusing := func(condition func(clienttesting.Action) bool) func(*testbed) {
 		return failingIf("create", "jobs", condition, errQuota())
 	}
@@ -213,8 +214,12 @@ func TestRefusedRuns(t *testing.T) {
 		"rule C16: a quota that is free again": {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1, 2},
 		"rule C24: a run that is held":         {"0 * * * *", refusing(beforeHeld), []cronTabOption{deadline(60), splays(60)}, "13:00 at 13:00:10, 14:00 at 14:00:10, asked 11:40 at 13:08:30.715", 1, 1, 2},
 		"rule C15: no answer":                  {"0 * * * *", failing("create", "jobs", io.ErrUnexpectedEOF), nil, "", 9, 2, 0},
-		"rule C16: a suspended CronTab":        {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0, 1},
-		"rule C16: Jobs of each minute":        {"* * * * *", refusing(nil), nil, "", 63, 60, 161},
+		"rule C15: no answer but refusals": {"0 * * * *", func(f *testbed) {
+			refusing(nil)(f)
+			failingIf("create", "jobs", onTheHour, io.ErrUnexpectedEOF)(f)
+		}, nil, "", 5, 3, 4},
+		"rule C16: a suspended CronTab": {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0, 1},
+		"rule C16: Jobs of each minute": {"* * * * *", refusing(nil), nil, "", 63, 60, 161},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -62,6 +62,8 @@ type result struct {
 	// tried says that no run was due, and that a dry run showed whether the API server would
 	// create the Job of the next one. If not, rejected is the answer.
 	tried bool
+	// retryAfter is how long not to try again, if the answer was none.
+	retryAfter time.Duration
 }
 
 // newStatus returns the status after a sync. It keeps what other controllers have written,

@@ -307,7 +307,7 @@ func syncFailures() map[string]syncTest {
 		"rule C15: without a connection no Job was created": {now: "12:00", cronTab: due, prepare: failing("create", "jobs", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}),
 			does: creates, err: "i/o timeout"},
 		"rule 12: Retry-After is that of a dry run, too": {now: "12:40", cronTab: hourly("12:00", refused("denied")),
-			prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 60)), does: "live, try 13:00", err: "later"},
+			prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 30)), does: "live, try 13:00, last=12:00 JobRejected; in 30s", remembers: true},
 		"rule C16: a terminating namespace is no error": failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
 		"rule C23: a CronTab becomes late while no Job can be created": failingFor(hourly("11:00", recordedAt("11:30"), succeedsWithin(600)), apierrors.NewTooManyRequests("later", 1),
 			", last=11:00 next=12:00 NoSuccess; Warning Late", `creating Job "backup-1795262400": later`, "no run has succeeded since the creation"),
