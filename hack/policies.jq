@@ -55,8 +55,8 @@ def service_account($ours):
       {expression: "request.namespace != request.userInfo.username.split(':')[2] || !authorizer.group(request.resource.group).resource(request.resource.resource).check('create').allowed()",
        message: "sample-controller, if it serves the cluster, writes nothing in the namespace in which it runs"},
       # The garbage collector keeps for ever what has an owner of a version or kind that does not exist.
-      {expression: "request.operation == 'DELETE' || object.\($references).exists(r, \($ours_now)) && object.\($references).all(r, \($ours_now) || request.operation == 'UPDATE' && r in oldObject.\($references)) || request.operation == 'UPDATE' && object.\($references).\($owned) && object.\($references) == oldObject.\($references)",
-       message: "sample-controller writes only objects with a controller reference to a kind of its own, and adds no other owner"},
+      {expression: "request.operation == 'DELETE' || object.\($references).exists(r, \($ours_now)) && object.\($references).all(r, \($ours_now) || request.operation == 'UPDATE' && r in oldObject.\($references)) && (request.operation == 'CREATE' || oldObject.\($references).all(o, object.\($references).exists(r, r.uid == o.uid))) || request.operation == 'UPDATE' && object.\($references).\($owned) && object.\($references) == oldObject.\($references)",
+       message: "sample-controller writes only objects with a controller reference to a kind of its own, and neither adds nor removes others"},
       {expression: "request.operation == 'DELETE' || object.metadata.?finalizers == (request.operation == 'UPDATE' ? oldObject.metadata.?finalizers : optional.none())",
        message: "sample-controller sets and removes no finalizers"},
       # Without a policy the API server orphans the Pods of Jobs.
