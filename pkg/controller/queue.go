@@ -215,12 +215,12 @@ func reserve(limiter *rate.Limiter, now time.Time, most time.Duration) time.Dura
 	return min(delay, most)
 }
 
-// longestRetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
-func longestRetryAfter(err error) (longest time.Duration) {
+// RetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
+func RetryAfter(err error) (longest time.Duration) {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	longest = min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	for _, err := range unjoin(err) {
-		longest = max(longest, longestRetryAfter(err))
+		longest = max(longest, RetryAfter(err))
 	}
 	return longest
 }

@@ -259,7 +259,7 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 	if requeueAfter > 0 {
 		delay = min(delay, requeueAfter)
 	}
-	retryAfter := longestRetryAfter(err)
+	retryAfter := RetryAfter(err)
 	if !IsRefusal(err) {
 		// After a refusal a change of the object may be accepted at once.
 		w.retryAfter.Store(key, w.options.Clock.Now().Add(retryAfter))

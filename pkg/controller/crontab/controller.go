@@ -188,7 +188,7 @@ func (c *Controller) noteRefusal(snap snapshot, d *decision, retryAfter time.Dur
 		limit = maxTryRetry
 	}
 	delay = min(delay, limit)
-	until := snap.now.Add(max(delay, min(retryAfter, limit), c.Worker.DelayRefusal(snap.cronTab.Namespace)))
+	until := snap.now.Add(max(delay, retryAfter, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
 	if d.tryNext && until.After(d.nextStart) {
 		until = d.nextStart // Asking about a run does not delay that run.
 	}
@@ -287,8 +287,7 @@ func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job 
 		res.rejected = err
 	}
 	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	res.retryAfter = time.Duration(seconds) * time.Second
+	res.retryAfter = controller.RetryAfter(err)
 	return res, res.rejected
 }
 

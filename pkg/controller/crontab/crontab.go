@@ -99,11 +99,10 @@ type decision struct {
 	missed []missedRuns
 	// excess are the finished Jobs to delete because the history is too long.
 	excess []*batchv1.Job
-	// next is when the next run is due, upcoming when the next runs are due, that one first.
-	next     time.Time
+	// next is when the next run is due, nextStart when it is to be started: spec.splaySeconds may hold it.
+	next, nextStart time.Time
+	// upcoming are when the next runs are due.
 	upcoming []time.Time
-	// nextStart is when the next run is to be started. spec.splaySeconds may hold it after it is due.
-	nextStart time.Time
 	// requeueAfter is when to sync again at the latest, 0 if time alone changes nothing.
 	requeueAfter time.Duration
 }
